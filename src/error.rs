@@ -85,14 +85,7 @@ impl ErrorKind {
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Error(Box::new(Inner {
-            kind,
-            what: what.into(),
-            next: None,
-            source: None,
-            after_effect: false,
-            outcome: None,
-        }))
+        Error(Box::new(Inner { kind, what: what.into(), next: None, source: None, after_effect: false, outcome: None }))
     }
 
     pub(crate) fn bad_input(what: impl Into<String>) -> Self {

@@ -2,13 +2,30 @@
 //! most once.
 
 pub mod canonical;
+mod claim;
+mod config;
+mod encoding;
 mod engine;
 mod error;
+mod grant;
+mod inspect;
 mod key;
+mod ledger;
+mod once;
 mod outcome;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+pub use claim::{
+    Answer, Claim, Claimed, Conflict, Doubt, DoubtReason, FencingToken, Finding, InProgress, Keep, Probe, Recovery,
+    Resolved, Settled, Standing, Uncertain, Verdict, View,
+};
+pub use config::Options;
+pub use engine::expiry::Swept;
 pub use error::{Error, ErrorKind, Result};
-pub use key::{Downstream, Fingerprint, Key, Scope};
+pub use grant::{Grant, Settlement, Ticket};
+pub use inspect::{Detail, Listed, Past, PastWhat, Stats, Verified};
+pub use key::{ArgsDigest, Downstream, Fingerprint, Key, Scope, Selection};
+pub use ledger::Ledger;
+pub use once::Grants;
 pub use outcome::{Class, EffectError, Kind, Outcome, Stored};

@@ -34,10 +34,13 @@ impl Kind {
 ///
 /// Cloning shares the bytes. A repeat of the action gets exactly these bytes back (P6).
 #[derive(Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Outcome(Arc<Inner>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Inner {
     kind: Kind,
     error: bool,
-    body: Arc<[u8]>,
+    body: Box<[u8]>,
 }
 
 impl Outcome {
@@ -66,45 +69,46 @@ impl Outcome {
 
     /// The same outcome with the error flag set: the effect happened and its answer was an error.
     pub fn as_error(mut self) -> Self {
-        self.error = true;
+        Arc::make_mut(&mut self.0).error = true;
         self
     }
 
     pub(crate) fn new(kind: Kind, error: bool, body: &[u8]) -> Self {
-        Outcome { kind, error, body: Arc::from(body) }
+        Outcome(Arc::new(Inner { kind, error, body: Box::from(body) }))
     }
 
     /// What the bytes are.
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.0.kind
     }
 
     /// Whether the effect called this outcome an error.
     pub fn is_error(&self) -> bool {
-        self.error
+        self.0.error
     }
 
     /// The bytes.
     pub fn body(&self) -> &[u8] {
-        &self.body
-    }
-
-    /// The bytes, shared.
-    pub fn shared(&self) -> Arc<[u8]> {
-        Arc::clone(&self.body)
+        &self.0.body
     }
 
     /// The bytes as text, where they are UTF-8.
     pub fn as_str(&self) -> Option<&str> {
-        std::str::from_utf8(&self.body).ok()
+        std::str::from_utf8(&self.0.body).ok()
     }
 }
 
 impl fmt::Debug for Outcome {
     /// Length and kind only: a body may hold what must not reach a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let error = if self.error { ", error" } else { "" };
-        write!(f, "Outcome({}{error}, {} bytes)", self.kind.name(), self.body.len())
+        let error = if self.is_error() { ", error" } else { "" };
+        write!(f, "Outcome({}{error}, {} bytes)", self.kind().name(), self.body().len())
+    }
+}
+
+impl AsRef<[u8]> for Outcome {
+    fn as_ref(&self) -> &[u8] {
+        self.body()
     }
 }
 
@@ -264,9 +268,9 @@ impl Stored {
     pub fn into_outcome(self) -> Result<Outcome> {
         match self {
             Stored::Kept(outcome) => Ok(outcome),
-            Stored::NotKept { bytes, .. } => Err(Error::bad_input(format!(
-                "the outcome ({bytes} bytes) is not kept; the action did happen"
-            ))),
+            Stored::NotKept { bytes, .. } => {
+                Err(Error::bad_input(format!("the outcome ({bytes} bytes) is not kept; the action did happen")))
+            }
         }
     }
 }

@@ -2,5 +2,20 @@
 //! is the only file that names redb, `codec` the only one that lays out bytes, `clock` the only
 //! one that reads the time, `state` reads nothing at all.
 
+pub(crate) mod anchor;
 pub(crate) mod clock;
+pub(crate) mod codec;
+pub(crate) mod core;
+pub(crate) mod event;
+pub(crate) mod expiry;
 pub(crate) mod files;
+pub(crate) mod history;
+pub(crate) mod index;
+pub(crate) mod line;
+pub(crate) mod recover;
+pub(crate) mod replay;
+pub(crate) mod session;
+pub(crate) mod state;
+pub(crate) mod store;
+pub(crate) mod sync;
+pub(crate) mod writer;

@@ -1,0 +1,3 @@
+//! The `onceledger` command.
+
+fn main() {}

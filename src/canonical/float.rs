@@ -1,0 +1,56 @@
+//! The shortest decimal of a float, as ECMAScript and RFC 8785 choose it.
+//!
+//! The standard library's is the same but in one case: where two decimals of that length are
+//! equally near, RFC 8785 (section 3.2.2.3) wants the even one, and the library does not promise
+//! it (`1424953923781206.25_f64` gives `..6.3`). Here the even one is taken.
+
+/// The shortest decimal of a finite `float`, as `d.ddde-x`.
+pub(super) fn shortest_f64(float: f64) -> String {
+    let shortest = format!("{float:e}");
+    even_of_two(float, &shortest, |text| text.parse() == Ok(float)).unwrap_or(shortest)
+}
+
+/// The same for the width of `f32`: `0.1_f32` is `1e-1`.
+pub(super) fn shortest_f32(float: f32) -> String {
+    let shortest = format!("{float:e}");
+    even_of_two(f64::from(float), &shortest, |text| text.parse() == Ok(float)).unwrap_or(shortest)
+}
+
+/// The even decimal of two equally near ones, where `shortest` is the odd one of them.
+fn even_of_two(float: f64, shortest: &str, reads_back: impl Fn(&str) -> bool) -> Option<String> {
+    let (mantissa, exponent) = shortest.split_once('e')?;
+    let places = mantissa.split_once('.').map_or(0, |(_, fraction)| fraction.len());
+    let last_place = exponent.parse::<i32>().ok()? - i32::try_from(places).ok()?;
+    // Halfway is an odd number times 5 * 10^(last_place - 1), so its lowest bit has this weight.
+    // Nearly every float stops here.
+    if lowest_bit(float) != last_place - 1 {
+        return None;
+    }
+    // Every digit: no f64 has more than 767.
+    let exact = format!("{float:.800e}");
+    let halfway = exact.split_once('e')?.0.trim_end_matches('0');
+    let below = halfway.strip_suffix('5')?;
+    if halfway.len() != mantissa.len() + if places == 0 { 2 } else { 1 } {
+        return None;
+    }
+    let last = mantissa.bytes().next_back()?;
+    let is_below = below.strip_suffix('.').unwrap_or(below) == mantissa;
+    let even = match last {
+        b'1' | b'3' | b'5' | b'7' if is_below => last + 1,
+        b'3' | b'5' | b'7' | b'9' if !is_below => last - 1,
+        // Already even; or the other ends in a zero, is shorter, and does not read back.
+        _ => return None,
+    };
+    let kept = mantissa.get(..mantissa.len() - 1)?;
+    let other = format!("{kept}{}e{exponent}", char::from(even));
+    reads_back(&other).then_some(other)
+}
+
+/// The power of two of the lowest bit that is set in a float.
+fn lowest_bit(float: f64) -> i32 {
+    let bits = float.to_bits();
+    let biased = (bits >> 52) as i32 & 0x7FF;
+    let fraction = bits & ((1 << 52) - 1);
+    let mantissa = if biased == 0 { fraction } else { fraction | (1 << 52) };
+    biased.max(1) - 1075 + mantissa.trailing_zeros() as i32
+}

@@ -1,0 +1,631 @@
+//! One open ledger: what its handles, grants and threads share.
+//!
+//! Owns the index, the line of requests, the store and the locks. The writer's thread and the
+//! keeper's thread belong to it and are joined when it closes. After a storage failure it lets go of
+//! redb and of the file lock at once, and everything that needs storage fails until it is reopened
+//! (P13).
+
+use std::cell::Cell as ThreadCell;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, RwLock};
+
+use crate::config::Options;
+use crate::engine::anchor::{AnchorFile, Paths};
+use crate::engine::clock::{Now, Times};
+use crate::engine::codec::AnchorState;
+use crate::engine::event::{Reason, SessionEvent};
+use crate::engine::files::{Disk, DiskFile};
+use crate::engine::index::{Index, KeyDigest};
+use crate::engine::line::{Cell, Line, Receive};
+use crate::engine::session::{self, Session};
+use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
+use crate::engine::store::Store;
+use crate::engine::sync::Arc;
+use crate::engine::writer::{self, Answered, Answers, Pen, Reply, Request, Work};
+use crate::error::{Error, ErrorKind, Result};
+use crate::outcome::{Outcome, Stored};
+
+/// An open ledger.
+pub(crate) struct Core {
+    pub disk: Arc<dyn Disk>,
+    pub paths: Paths,
+    pub anchor: AnchorFile,
+    pub times: Times,
+    pub index: Index,
+    pub line: Line<Request, Pen>,
+    pub session: Arc<Session>,
+    pub boot_id: [u8; 16],
+    pub settle_delay_ms: u64,
+    pub options: Options,
+    store: RwLock<Option<Arc<Store>>>,
+    lock: Mutex<Option<Arc<dyn DiskFile>>>,
+    status: AtomicU8,
+    failure: Mutex<Option<Error>>,
+    /// This process's session in the log; 0 before its first grant. For readers.
+    own: AtomicU64,
+    sessions: RwLock<BTreeMap<u64, SessionView>>,
+    cache: Mutex<BodyCache>,
+    alarms: Mutex<Alarms>,
+    alarm: Condvar,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
+}
+
+/// A session as readers and the keeper know it.
+#[derive(Clone, Debug)]
+struct SessionView {
+    event: SessionEvent,
+    own: bool,
+    /// What the last look found.
+    holder: Holder,
+    /// How many outcomes it had left at the last look that was acted on.
+    left: usize,
+}
+
+#[derive(Default)]
+struct BodyCache {
+    order: VecDeque<(KeyDigest, u64, usize)>,
+    bytes: usize,
+}
+
+#[derive(Default)]
+struct Alarms {
+    heap: BinaryHeap<Reverse<(u64, KeyDigest)>>,
+    stop: bool,
+}
+
+const OPEN: u8 = 0;
+const FAILED: u8 = 1;
+const CLOSED: u8 = 2;
+
+thread_local! {
+    /// Set while this thread runs somebody's waker on behalf of a ledger.
+    static IN_WAKER: ThreadCell<bool> = const { ThreadCell::new(false) };
+}
+
+/// What opening found, for [`Core::new`].
+pub(crate) struct Parts {
+    pub options: Options,
+    pub paths: Paths,
+    pub lock: Arc<dyn DiskFile>,
+    pub store: Store,
+    pub times: Times,
+    pub index: Index,
+    pub pen: Pen,
+    pub session: Arc<Session>,
+    pub boot_id: [u8; 16],
+}
+
+impl Core {
+    pub fn new(parts: Parts) -> Arc<Self> {
+        let Parts { options, paths, lock, store, times, index, pen, session, boot_id } = parts;
+        let view = |row: &writer::SessionRow| SessionView {
+            event: row.event.clone(),
+            own: row.event.id == session.head.id,
+            holder: Holder::Unknown,
+            left: 0,
+        };
+        let sessions = pen.sessions.iter().map(|(number, row)| (*number, view(row))).collect();
+        let settle_delay_ms = u64::try_from(options.settle_delay.as_millis()).unwrap_or(u64::MAX);
+        Arc::new(Core {
+            disk: Arc::clone(&options.disk),
+            anchor: AnchorFile::new(Arc::clone(&options.disk), paths.clone()),
+            own: pen.own.into(),
+            line: Line::new(pen),
+            paths,
+            times,
+            index,
+            session,
+            boot_id,
+            settle_delay_ms,
+            options,
+            store: RwLock::new(Some(Arc::new(store))),
+            lock: Mutex::new(Some(lock)),
+            status: OPEN.into(),
+            failure: Mutex::new(None),
+            sessions: RwLock::new(sessions),
+            cache: Mutex::default(),
+            alarms: Mutex::default(),
+            alarm: Condvar::new(),
+            threads: Mutex::default(),
+        })
+    }
+
+    /// Starts the two threads.
+    pub fn start(self: &Arc<Self>) -> Result<()> {
+        let spawn = |name: &str, run: fn(&Core)| {
+            let core = Arc::clone(self);
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            let thread = thread.spawn(move || run(&core));
+            thread.map_err(|error| Error::new(ErrorKind::Storage, format!("starting the thread {name}: {error}")))
+        };
+        let threads = [spawn("onceledger-writer", Core::write_on)?, spawn("onceledger-keeper", Core::keep_on)?];
+        self.threads.lock().extend(threads);
+        Ok(())
+    }
+
+    /// Whether the ledger is open. A failure is told again to every caller.
+    pub fn check_open(&self) -> Result<()> {
+        match self.status.load(Ordering::Acquire) {
+            OPEN => Ok(()),
+            FAILED => {
+                let failure = self.failure.lock();
+                let told = failure.as_ref().map(|error| error.again(ErrorKind::Storage));
+                Err(told.unwrap_or_else(|| Error::new(ErrorKind::Storage, "the ledger's storage failed")))
+            }
+            _ => Err(Error::new(ErrorKind::Closed, "the ledger is closed").next("open it again")),
+        }
+    }
+
+    /// What every call but `check` asks first: the right process, not inside a waker, open.
+    pub fn check_call(&self) -> Result<()> {
+        self.session.check_process()?;
+        if IN_WAKER.get() {
+            return Err(Error::new(ErrorKind::Reentrant, "a waker called the ledger on the thread that is committing")
+                .next("wake a task and let the task make the call"));
+        }
+        self.check_open()
+    }
+
+    /// The store.
+    pub fn store(&self) -> Result<Arc<Store>> {
+        let store = self.store.read().clone();
+        match store {
+            Some(store) => Ok(store),
+            None => {
+                Err(self.check_open().err().unwrap_or_else(|| Error::new(ErrorKind::Closed, "the ledger is closed")))
+            }
+        }
+    }
+
+    /// Lets go of redb and the file lock after a storage failure.
+    pub fn fail(&self, error: &Error) {
+        let mut failure = self.failure.lock();
+        if failure.is_none() {
+            *failure = Some(error.again(error.kind()));
+        }
+        self.status.store(FAILED, Ordering::Release);
+        drop(failure);
+        self.line.close();
+        // Before the lock: nobody may open the file while this process still writes to it.
+        let store = self.store.write().take();
+        drop(store);
+        self.lock.lock().take();
+        self.stop_keeper();
+    }
+
+    /// Waits for one request on this thread. A lone caller writes its own batch.
+    pub fn call(&self, work: Work) -> Answered {
+        self.check_call()?;
+        let (cell, receive) = Cell::new();
+        self.submit(Request { work, cell: Some(cell) }, true);
+        self.wait_for(receive)
+    }
+
+    /// Puts a request in line and gives back where its answer arrives.
+    pub fn send(&self, work: Work) -> Result<Receive<Answered>> {
+        self.check_call()?;
+        let (cell, receive) = Cell::new();
+        self.submit(Request { work, cell: Some(cell) }, false);
+        Ok(receive)
+    }
+
+    /// Puts a request in line that nobody waits for. Never waits for the disk.
+    pub fn post(&self, work: Work) {
+        self.submit(Request { work, cell: None }, false);
+    }
+
+    fn submit(&self, request: Request, may_lead: bool) {
+        if may_lead && let Some(mut pen) = self.line.try_lead() {
+            let answers = writer::write(self, &mut pen, vec![request]);
+            drop(pen);
+            self.line.ring_if_waiting();
+            answers.give(self);
+            return;
+        }
+        if let Err(request) = self.line.push(request) {
+            let error =
+                self.check_open().err().unwrap_or_else(|| Error::new(ErrorKind::Closed, "the ledger is closing"));
+            let mut answers = Answers::default();
+            answers.push(request, Err(error));
+            answers.give(self);
+        }
+    }
+
+    fn wait_for(&self, receive: Receive<Answered>) -> Answered {
+        let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
+        loop {
+            if let Some(answer) = receive.poll_with(&waker) {
+                return answer;
+            }
+            if self.options.threads {
+                std::thread::park();
+            } else {
+                // No writer's thread: whoever waits does its work.
+                self.poke_due();
+                self.write_line();
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Writes what is in line, on this thread.
+    fn write_line(&self) {
+        loop {
+            let mut pen = self.line.pen();
+            let requests = self.line.take();
+            if requests.is_empty() {
+                return;
+            }
+            let answers = writer::write(self, &mut pen, requests);
+            drop(pen);
+            answers.give(self);
+        }
+    }
+
+    fn write_on(&self) {
+        while self.line.wait() {
+            self.write_line();
+        }
+    }
+
+    /// Wakes a task. Its panic is caught, and a ledger call it makes is refused.
+    pub fn wake(&self, waker: Waker) {
+        let before = IN_WAKER.replace(true);
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        IN_WAKER.set(before);
+    }
+
+    /// Gives back what was granted to somebody who had left.
+    pub fn untaken(&self, work: &Work, answer: Answered) {
+        let key = match work {
+            Work::Claim(claim) => claim.key,
+            Work::Verdict(verdict) => verdict.claim.key,
+            Work::Settle(_)
+            | Work::Renew { .. }
+            | Work::Release { .. }
+            | Work::Doubt { .. }
+            | Work::Resolve(_)
+            | Work::ProbeOver { .. }
+            | Work::Poke { .. }
+            | Work::Attend { .. }
+            | Work::Sweep { .. } => return,
+        };
+        self.give_back(key, answer);
+    }
+
+    /// Gives back a grant or a probe that nobody took out of its answer.
+    pub fn give_back(&self, key: KeyDigest, answer: Answered) {
+        match answer {
+            Ok(Reply::Granted { token, .. }) => {
+                self.post(Work::Release { key, token, why: "nobody took the grant".to_owned() });
+            }
+            Ok(Reply::Probe(_)) => self.post(Work::ProbeOver { key }),
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Marks a grant as ended without a settle: in memory at once, on disk with the next batch.
+    pub fn doubt(&self, key: &KeyDigest, token: u64, reason: Reason, why: String) {
+        if !self.session.is_own_process() || self.check_open().is_err() {
+            return;
+        }
+        self.index.update(key, |record| {
+            if record.token == token && record.standing == StoredStanding::InProgress {
+                record.standing = StoredStanding::Uncertain(reason);
+                record.form = record.form.marked();
+            }
+        });
+        self.post(Work::Doubt { key: *key, token, reason, why });
+    }
+
+    /// Looks at a record from a reader's side: by the coarse time where that is far from every
+    /// limit, by the exact one where it is near.
+    pub fn seen(&self, record: &Record) -> (Seen, Now) {
+        const NEAR_MS: u64 = 2000;
+        let coarse = self.times.coarse();
+        let (limit, time) = match record.standing {
+            StoredStanding::InProgress => (record.at, coarse.early),
+            StoredStanding::Done | StoredStanding::Failed if coarse.late < record.body_until() => {
+                (record.body_until().min(record.forgotten_at()), coarse.late)
+            }
+            StoredStanding::Done | StoredStanding::Failed | StoredStanding::Vacant => {
+                (record.forgotten_at(), coarse.late)
+            }
+            StoredStanding::Uncertain(_) => (u64::MAX, 0),
+        };
+        let now = if limit.saturating_sub(time) > NEAR_MS { coarse } else { self.times.now() };
+        (record.seen(now, self.holder(record)), now)
+    }
+
+    fn holder(&self, record: &Record) -> Holder {
+        if record.standing != StoredStanding::InProgress || record.link == self.own.load(Ordering::Relaxed) {
+            return Holder::Alive;
+        }
+        self.sessions.read().get(&record.link).map_or(Holder::Unknown, |view| view.holder)
+    }
+
+    /// The process id of a record's session.
+    pub fn pid_of(&self, session: u64) -> Option<u32> {
+        self.sessions.read().get(&session).map(|view| view.event.pid)
+    }
+
+    /// Notes a session that the log now has.
+    pub fn know_session(&self, event: &SessionEvent, own: bool) {
+        if own {
+            self.own.store(event.number, Ordering::Relaxed);
+        }
+        let view = SessionView { event: event.clone(), own, holder: Holder::Unknown, left: 0 };
+        self.sessions.write().insert(event.number, view);
+    }
+
+    /// Notes what a look at a session found.
+    pub fn seen_session(&self, session: u64, holder: Holder) {
+        if let Some(view) = self.sessions.write().get_mut(&session) {
+            view.holder = holder;
+        }
+    }
+
+    /// Whether a foreign session was not yet found to be over.
+    pub fn may_live(&self, session: u64) -> bool {
+        self.sessions.read().get(&session).is_some_and(|view| view.holder != Holder::Gone)
+    }
+
+    /// Drops a session that nothing refers to.
+    pub fn forget_session(&self, session: u64) {
+        self.sessions.write().remove(&session);
+    }
+
+    /// The stored outcome of a settled record: from memory, or from the file.
+    pub fn stored(&self, key: &KeyDigest, record: &Record, kept: bool) -> Result<Stored> {
+        let (kind, error) = (record.form.kind(), record.form.is_error());
+        let not_kept = Stored::NotKept { kind, error, bytes: u64::from(record.body_len) };
+        if !kept {
+            return Ok(not_kept);
+        }
+        let cached = self.index.read(key, |now, body| (now.link == record.link).then(|| body.cloned()).flatten());
+        if let Some(outcome) = cached.flatten() {
+            return Ok(Stored::Kept(outcome));
+        }
+        let Some(outcome) = self.store()?.body(record.link, kind, error)? else {
+            // Gone between the look and the read: its retention passed, and a sweep came by.
+            if self.times.now().late >= record.body_until() {
+                return Ok(not_kept);
+            }
+            return Err(Error::damaged(format!("outcome {} should be in the file and is not", record.link)));
+        };
+        if outcome.body().len() as u64 != u64::from(record.body_len) {
+            return Err(Error::damaged(format!("outcome {} is not as long as its event says", record.link)));
+        }
+        if self.index.cache(key, record.link, Some(outcome.clone())) {
+            self.cached(key, record.link, outcome.body().len());
+        }
+        Ok(Stored::Kept(outcome))
+    }
+
+    /// Notes a body that was put into the index, and takes out the oldest over the limit.
+    pub fn cached(&self, key: &KeyDigest, row: u64, bytes: usize) {
+        let mut cache = self.cache.lock();
+        cache.order.push_back((*key, row, bytes));
+        cache.bytes += bytes;
+        while cache.bytes > self.options.cache_bytes
+            && let Some((key, row, bytes)) = cache.order.pop_front()
+        {
+            cache.bytes -= bytes;
+            self.index.cache(&key, row, None);
+        }
+    }
+
+    /// Looks again at a key once the boot-time clock says so.
+    pub fn wake_later(&self, at_ms: u64, key: KeyDigest) {
+        self.alarms.lock().heap.push(Reverse((at_ms, key)));
+        self.alarm.notify_one();
+    }
+
+    fn due_alarms(&self, now_ms: u64) -> Vec<KeyDigest> {
+        let mut alarms = self.alarms.lock();
+        let mut due = Vec::new();
+        while let Some(Reverse((at, key))) = alarms.heap.peek().copied()
+            && at <= now_ms
+        {
+            alarms.heap.pop();
+            due.push(key);
+        }
+        due
+    }
+
+    fn keep_on(&self) {
+        const EVERY: Duration = Duration::from_secs(1);
+        loop {
+            let busy = self.keep();
+            let mut alarms = self.alarms.lock();
+            if alarms.stop {
+                return;
+            }
+            let now_ms = self.times.boot_ms();
+            let next = alarms.heap.peek().map(|Reverse((at, _))| Duration::from_millis(at.saturating_sub(now_ms)));
+            let pause = if busy { Duration::from_millis(2) } else { next.unwrap_or(EVERY).min(EVERY) };
+            if !pause.is_zero() {
+                self.alarm.wait_for(&mut alarms, pause);
+            }
+            if alarms.stop {
+                return;
+            }
+        }
+    }
+
+    /// Wakes those whose wait is over.
+    fn poke_due(&self) {
+        for key in self.due_alarms(self.times.boot_ms()) {
+            self.post(Work::Poke { key });
+        }
+    }
+
+    /// Does what time brings: refreshes the coarse clock, wakes those whose wait is over, looks at
+    /// foreign holders, keeps the anchor fresh, forgets what is due. True where more is due.
+    fn keep(&self) -> bool {
+        if self.check_open().is_err() {
+            return false;
+        }
+        let now = self.times.now();
+        self.poke_due();
+        self.look_at_sessions();
+        let mut pen = self.line.pen();
+        if let Err(error) = self.refresh_anchor(&mut pen) {
+            let answers = writer::fail(self, &mut pen, &error, ErrorKind::Storage, Vec::new());
+            drop(pen);
+            answers.give(self);
+            return false;
+        }
+        let busy = pen.due.is_due(now) || crate::engine::expiry::is_dirty(pen.garbage, pen.meta.count);
+        drop(pen);
+        const KEYS_AT_ONCE: u64 = 4096;
+        busy && self.call(Work::Sweep { limit: KEYS_AT_ONCE }).is_ok()
+    }
+
+    /// Writes the anchor where commits have left it behind for a second.
+    fn refresh_anchor(&self, pen: &mut Pen) -> Result<()> {
+        self.check_open()?;
+        let now_ms = self.times.boot_ms();
+        let fresh = now_ms.saturating_sub(pen.anchored_ms) < writer::ANCHOR_EVERY_MS && now_ms >= pen.anchored_ms;
+        if fresh || pen.meta.next_sequence == pen.anchored.next_sequence {
+            return Ok(());
+        }
+        writer::write_anchor(self, pen, now_ms)
+    }
+
+    /// Looks at every foreign session that lived at the last look. Where one has ended or left an
+    /// outcome, the writer is told.
+    fn look_at_sessions(&self) {
+        let views: Vec<(u64, SessionView)> = {
+            let sessions = self.sessions.read();
+            let foreign = sessions.iter().filter(|(_, view)| !view.own && view.holder != Holder::Gone);
+            foreign.map(|(number, view)| (*number, view.clone())).collect()
+        };
+        for (number, view) in views {
+            let event = &view.event;
+            // A look that fails says nothing: the holder counts as it did.
+            let Ok(sight) = session::look(&*self.disk, &self.paths.sessions, &event.id, &event.boot_id, &self.boot_id)
+            else {
+                continue;
+            };
+            let left = sight.left.len();
+            if let Some(view) = self.sessions.write().get_mut(&number) {
+                view.left = left;
+                // The writer records the end before anybody is told of it.
+                view.holder = if sight.holder == Holder::Gone { view.holder } else { sight.holder };
+            }
+            if sight.holder == Holder::Gone || left > view.left {
+                self.post(Work::Attend { session: number });
+            }
+        }
+    }
+
+    /// Does what the threads do, once and on this thread.
+    pub fn tick(&self) {
+        self.keep();
+        if !self.options.threads {
+            self.write_line();
+        }
+    }
+
+    fn stop_keeper(&self) {
+        self.alarms.lock().stop = true;
+        self.alarm.notify_all();
+    }
+
+    /// Closes in order: what is in line is written, the file closed, the anchor marked clean.
+    /// Calls after the first do nothing.
+    pub fn close(&self) -> Result<()> {
+        if !self.session.is_own_process() {
+            return self.session.check_process();
+        }
+        self.stop_keeper();
+        self.line.close();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let me = std::thread::current().id();
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
+            // A panic there was a failure of its own batch; nothing is left to do for it here.
+            let _ = thread.join();
+        }
+        self.write_line();
+        let mut pen = self.line.pen();
+        let mut answers = Answers::default();
+        let closing = || Error::new(ErrorKind::Closed, "the ledger was closed while somebody waited");
+        for request in pen.drain_waiting() {
+            answers.push(request, Err(closing()));
+        }
+        let opened = self.status.compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let closed = if opened { self.finish(&mut pen) } else { Ok(()) };
+        drop(pen);
+        answers.give(self);
+        closed
+    }
+
+    fn finish(&self, pen: &mut Pen) -> Result<()> {
+        let own_open = pen.sessions.get(&pen.own).map_or(0, |row| row.open);
+        let in_progress = own_open > 0 && self.has_own_in_progress(pen);
+        let store = self.store.write().take();
+        let mut closed = Ok(());
+        if let Some(store) = store {
+            closed = close_store(store);
+        }
+        if closed.is_ok() {
+            closed = self.anchor.write(&pen.anchor(AnchorState::Clean, self.boot_id));
+        }
+        if closed.is_ok() && !in_progress {
+            closed = self.session.end();
+        }
+        self.lock.lock().take();
+        closed
+    }
+
+    /// Whether a claim is in progress under this process's session. Uncertain ones need no holder.
+    fn has_own_in_progress(&self, pen: &Pen) -> bool {
+        let records = pen.open.values().filter_map(|key| self.index.get(key));
+        records.into_iter().any(|record| {
+            // A marked doubt is not in the log yet: there the claim is in progress.
+            let open = record.standing == StoredStanding::InProgress || record.form.is_marked();
+            record.link == pen.own && open
+        })
+    }
+
+    /// How many claims are in progress under this process's session.
+    pub fn own_in_progress(&self) -> u64 {
+        let pen = self.line.pen();
+        let records = pen.open.values().filter_map(|key| self.index.get(key));
+        records.filter(|record| record.link == pen.own && record.standing == StoredStanding::InProgress).count() as u64
+    }
+
+    /// The outcome's body by its row, for the history.
+    pub fn body(&self, row: u64, kind: crate::outcome::Kind, error: bool) -> Result<Option<Outcome>> {
+        self.store()?.body(row, kind, error)
+    }
+}
+
+/// Closes the store once the last reader has gone; they hold it for one look each.
+fn close_store(mut store: Arc<Store>) -> Result<()> {
+    const TRIES: u32 = 1000;
+    for _ in 0..TRIES {
+        match Arc::try_unwrap(store) {
+            Ok(store) => return store.close(),
+            Err(shared) => store = shared,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(Error::new(ErrorKind::Storage, "a reader kept the file open for a second; it was not closed cleanly"))
+}
+
+/// Wakes a thread that waits.
+struct ThreadWaker(std::thread::Thread);
+
+impl Wake for ThreadWaker {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

@@ -1,0 +1,252 @@
+//! What is due: keys to forget, bodies to drop, rows of the log that nothing needs (P9, P10).
+//!
+//! A key is vacant the moment its retention has passed, swept or not; this is only about memory and
+//! disk. Keys of one retention become due in the order in which they settled, so each retention
+//! has a queue of its own. The log is cleaned from its old end: what is still needed of an old
+//! stretch is written again at the new end in the same commit, so that one old doubt never pins the
+//! file.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::engine::clock::Now;
+use crate::engine::codec;
+use crate::engine::event::{Body, Event, FOREVER, GrantEvent, MovedEvent, StandingRule};
+use crate::engine::history::Chain;
+use crate::engine::index::SlotId;
+use crate::engine::state::{Record, Stored, seconds};
+use crate::engine::writer::Turn;
+use crate::error::{Error, Result};
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Keys that were forgotten: their retention had passed.
+    pub keys: u64,
+    /// Outcome bodies that were dropped from the file.
+    pub bodies: u64,
+    /// Rows of the log that were removed.
+    pub rows: u64,
+    /// Keys that were written again, so that older rows could go.
+    pub moved: u64,
+}
+
+/// The due queues, one for each retention in use.
+#[derive(Default)]
+pub(crate) struct Due {
+    /// By retention in seconds: when it settled (late time in seconds) and where.
+    keys: BTreeMap<u32, VecDeque<(u32, SlotId)>>,
+    /// By retention in seconds: when it was stored (late time in milliseconds) and its row.
+    bodies: BTreeMap<u32, VecDeque<(u64, u64)>>,
+}
+
+/// Rows of the log that one sweep reads at most.
+const STRETCH_ROWS: usize = 512;
+
+/// Bodies that one sweep drops at most.
+const BODIES_MAX: usize = 512;
+
+/// The log is cleaned once more than this many rows, and more than a quarter of them, are garbage.
+const GARBAGE_ROWS_MIN: u64 = 1024;
+
+impl Due {
+    /// Notes a record that was put in place.
+    pub fn settled(&mut self, slot: SlotId, record: &Record) {
+        let settled = matches!(record.standing, Stored::Done | Stored::Failed | Stored::Vacant);
+        if settled && record.remember_s != u32::MAX {
+            self.keys.entry(record.remember_s).or_default().push_back((seconds(record.at), slot));
+        }
+    }
+
+    /// Notes a body that an event at `sequence` stores.
+    pub fn body(&mut self, record: &Record, body: &Body, sequence: u64, late_ms: u64) {
+        if let Some(row) = body.row(sequence).filter(|_| record.keep_s != u32::MAX) {
+            self.bodies.entry(record.keep_s).or_default().push_back((late_ms, row));
+        }
+    }
+
+    /// Puts every queue into the order of time, after a scan that met moved keys out of order, and
+    /// leaves out bodies older than the first that is stored.
+    pub fn settle_order(&mut self, first_body: Option<u64>) {
+        for queue in self.keys.values_mut() {
+            if !queue.iter().is_sorted_by_key(|(at, _)| *at) {
+                queue.make_contiguous().sort_unstable_by_key(|(at, _)| *at);
+            }
+        }
+        let first = first_body.unwrap_or(u64::MAX);
+        for queue in self.bodies.values_mut() {
+            queue.retain(|(_, row)| *row >= first);
+            queue.make_contiguous().sort_unstable();
+        }
+    }
+
+    /// Whether a key or a body is due.
+    pub fn is_due(&self, now: Now) -> bool {
+        let key = self.keys.iter().any(|(keep, queue)| queue.front().is_some_and(|(at, _)| key_due(*at, *keep, now)));
+        key || self.bodies.iter().any(|(keep, queue)| queue.front().is_some_and(|(at, _)| body_due(*at, *keep, now)))
+    }
+
+    /// The slots of up to `limit` keys that are due, and may have changed since.
+    fn take_keys(&mut self, now: Now, limit: u64) -> Vec<SlotId> {
+        let mut slots = Vec::new();
+        for (keep, queue) in &mut self.keys {
+            while let Some((at, slot)) = queue.front().copied()
+                && (slots.len() as u64) < limit
+                && key_due(at, *keep, now)
+            {
+                queue.pop_front();
+                slots.push(slot);
+            }
+        }
+        slots
+    }
+
+    /// The rows of up to `limit` bodies that are due.
+    fn take_bodies(&mut self, now: Now, limit: usize) -> Vec<u64> {
+        let mut rows = Vec::new();
+        for (keep, queue) in &mut self.bodies {
+            while let Some((at, row)) = queue.front().copied()
+                && rows.len() < limit
+                && body_due(at, *keep, now)
+            {
+                queue.pop_front();
+                rows.push(row);
+            }
+        }
+        rows
+    }
+}
+
+/// Whole seconds: a key may be met up to a second after it is due, never before.
+fn key_due(at_s: u32, keep_s: u32, now: Now) -> bool {
+    (u64::from(at_s) + u64::from(keep_s) + 1).saturating_mul(1000) <= now.late
+}
+
+fn body_due(at_ms: u64, keep_s: u32, now: Now) -> bool {
+    at_ms.saturating_add(u64::from(keep_s) * 1000) <= now.late
+}
+
+impl Turn<'_> {
+    /// Forgets up to `limit` keys that are due, drops bodies that are due, and cleans a stretch of
+    /// the log where enough of it is garbage.
+    pub fn sweep(&mut self, limit: u64) -> Result<Swept> {
+        let mut swept = Swept::default();
+        for slot in self.pen.due.take_keys(self.now, limit) {
+            let Some((key, record)) = self.core.index.at(slot) else { continue };
+            if record.is_forgotten(self.now) && !record.form.is_marked() {
+                self.forget(&key);
+                swept.keys += 1;
+            }
+        }
+        for row in self.pen.due.take_bodies(self.now, BODIES_MAX) {
+            self.drop_body(row);
+            swept.bodies += 1;
+        }
+        if self.is_dirty() {
+            self.clean(&mut swept)?;
+        }
+        Ok(swept)
+    }
+
+    /// Whether the log has enough garbage to be cleaned.
+    pub fn is_dirty(&self) -> bool {
+        is_dirty(self.pen.garbage, self.pen.meta.count)
+    }
+
+    fn clean(&mut self, swept: &mut Swept) -> Result<()> {
+        let mut stretch: Vec<(u64, Vec<u8>)> = Vec::with_capacity(STRETCH_ROWS);
+        // Only rows that are committed: this batch's own have no row in the file yet.
+        let end = self.pen.meta.next_sequence;
+        self.store()?.scan(0..end, |sequence, row| {
+            stretch.push((sequence, row.to_vec()));
+            Ok(stretch.len() < STRETCH_ROWS)
+        })?;
+        for (sequence, row) in stretch {
+            let entry = codec::open_event(sequence, &row)?;
+            let needed = match &entry.event {
+                Event::Session(event) => self.keep_session(event.number)?,
+                Event::Adopted(_) => {
+                    self.write_row(0, 0, entry.event.clone())?;
+                    true
+                }
+                Event::Grant(_)
+                | Event::Renew(_)
+                | Event::Settle(_)
+                | Event::Release(_)
+                | Event::Doubt(_)
+                | Event::Resolve(_)
+                | Event::Late(_)
+                | Event::Moved(_) => self.keep_key(sequence, &entry.event, swept)?,
+            };
+            self.drop_row(sequence, &row);
+            swept.rows += 1;
+            if !needed {
+                self.pen.garbage = self.pen.garbage.saturating_sub(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a session again where a claim is open under it, or it is this process's own.
+    fn keep_session(&mut self, number: u64) -> Result<bool> {
+        let Some(row) = self.pen.sessions.get(&number) else { return Ok(false) };
+        if row.open == 0 && number != self.pen.own {
+            self.pen.sessions.remove(&number);
+            self.core.forget_session(number);
+            return Ok(true);
+        }
+        let event = row.event.clone();
+        self.write_row(0, 0, Event::Session(event))?;
+        Ok(true)
+    }
+
+    /// Writes a key again, whole, where the row at `sequence` belongs to its life. False where
+    /// the row is garbage.
+    fn keep_key(&mut self, sequence: u64, event: &Event, swept: &mut Swept) -> Result<bool> {
+        let Some(key) = event.key() else { return Ok(false) };
+        let Some(record) = self.load(key)? else { return Ok(false) };
+        if record.is_forgotten(self.now) {
+            self.forget(key);
+            return Ok(false);
+        }
+        let chain = self.chain(&record)?;
+        if !chain.rows().any(|row| row == sequence) {
+            return Ok(false);
+        }
+        let moved = moved(&record, &chain)?;
+        let (at, entry) = self.write_row(record.token, 0, Event::Moved(Box::new(moved)))?;
+        self.replace(key, at, &entry);
+        // All rows of the chain are garbage now but the new one; this very row goes at once.
+        self.pen.garbage += chain.rows().count().saturating_sub(1) as u64;
+        swept.moved += 1;
+        Ok(true)
+    }
+}
+
+/// Whether a log of `count` rows is to be cleaned.
+pub(crate) fn is_dirty(garbage: u64, count: u64) -> bool {
+    garbage > GARBAGE_ROWS_MIN && garbage > count / 4
+}
+
+fn moved(record: &Record, chain: &Chain) -> Result<MovedEvent> {
+    let grant =
+        chain.grant().ok_or_else(|| Error::damaged(format!("token {} has no grant in the log", record.token)))?;
+    let lease_until_ms = if record.standing == Stored::InProgress { record.at } else { FOREVER };
+    let body = match record.standing {
+        Stored::Done | Stored::Failed => chain.settled_body().unwrap_or(Body::NONE),
+        Stored::Vacant | Stored::InProgress | Stored::Uncertain(_) => Body::NONE,
+    };
+    Ok(MovedEvent {
+        grant: GrantEvent { attempt: record.attempt, lease_until_ms, ..grant.clone() },
+        standing: match record.standing {
+            Stored::Vacant => StandingRule::Vacant,
+            Stored::InProgress => StandingRule::InProgress,
+            Stored::Done => StandingRule::Done,
+            Stored::Failed => StandingRule::Failed,
+            Stored::Uncertain(reason) => StandingRule::Uncertain(reason),
+        },
+        at_ms: record.at,
+        since_ms: chain.since_ms(),
+        body,
+        history: chain.condensed(),
+    })
+}

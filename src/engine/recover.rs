@@ -1,0 +1,475 @@
+//! Opening and creating a ledger (P12).
+//!
+//! In this order, all under the file lock: the anchor is read; a file that was not closed in order
+//! under the running boot has every page written back and synced, so that nothing a failed sync left
+//! in the cache only can be built upon; redb opens it; the meta row is held against the anchor; the
+//! whole log is read, its count and digest compared; the anchor is written; what holders left or
+//! lost is recorded; the files of dead sessions are removed.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::config::Options;
+use crate::engine::anchor::{ADOPT, AnchorFile, Paths};
+use crate::engine::clock::Times;
+use crate::engine::codec::{self, Anchor, AnchorState, Meta};
+use crate::engine::core::{Core, Parts};
+use crate::engine::event::{AdoptedEvent, DoubtEvent, Entry, Event, Reason};
+use crate::engine::files::{Disk, DiskFile, FileSystem, LockKind, Mode, Node};
+use crate::engine::index::Index;
+use crate::engine::replay;
+use crate::engine::session::{self, Session};
+use crate::engine::state::{Holder, Stored};
+use crate::engine::store::Store;
+use crate::engine::sync::Arc;
+use crate::engine::writer::{self, Pen, SessionRow, Turn};
+use crate::error::{Error, ErrorKind, Result};
+
+/// What the caller wants of the path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum How<'a> {
+    Open,
+    Create,
+    OpenOrCreate,
+    /// Take over a file that its anchor does not vouch for.
+    Adopt {
+        by: &'a str,
+        why: &'a str,
+    },
+}
+
+/// Whether redb verifies every page before the ledger trusts it. `docs/ARCHITECTURE.md` has the
+/// measurements behind the choice.
+fn checks_integrity(clean: bool) -> bool {
+    !clean
+}
+
+/// Opens, creates or adopts a ledger.
+pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Core>> {
+    options.check()?;
+    let disk = Arc::clone(&options.disk);
+    let paths = Paths::new(&*disk, path)?;
+    check_place(&*disk, &paths, &options, how)?;
+    let lock = lock(&*disk, &paths, options.lock_wait)?;
+    let anchors = AnchorFile::new(Arc::clone(&disk), paths.clone());
+    let adopting = matches!(how, How::Adopt { .. });
+    let anchor = match anchors.read() {
+        Err(error) if adopting && error.kind() == ErrorKind::Damaged => None,
+        other => other?,
+    };
+    let boot_id = options.clock.read().boot_id;
+    let there = is_there(&*disk, &paths)?;
+    let anchor = match (how, anchor, there) {
+        (How::Create, Some(_), true) => return Err(exists(&paths)),
+        (How::Create, None, true) => return Err(exists(&paths)),
+        (How::Create | How::OpenOrCreate, anchor, false) => create(&options, &paths, &anchors, anchor, boot_id)?,
+        (How::Open | How::Adopt { .. }, anchor, false) => return Err(missing(&paths, anchor.as_ref())),
+        (How::Open | How::OpenOrCreate | How::Adopt { .. }, anchor, true) => anchor,
+    };
+    Opening { disk, paths, anchors, options, boot_id }.open(lock, anchor, how)
+}
+
+fn check_place(disk: &dyn Disk, paths: &Paths, options: &Options, how: How<'_>) -> Result<()> {
+    let system = disk.file_system(&paths.folder);
+    let refuse = |what: String, next: &str| Err(Error::new(ErrorKind::Unsupported, what).next(next));
+    match system.map_err(|error| Error::io("looking at the folder", &paths.folder, error))? {
+        FileSystem::Network(name) => {
+            return refuse(
+                format!("{} is on {name}, where locks and syncs mean less", paths.file.display()),
+                "use a local disk",
+            );
+        }
+        FileSystem::Fuse if !options.allow_fuse => {
+            let what = format!("{} is on a FUSE file system", paths.file.display());
+            return refuse(what, "use a local disk, or allow FUSE where you know what its sync means");
+        }
+        FileSystem::Local | FileSystem::Unknown | FileSystem::Fuse => {}
+    }
+    // Nothing is written beside a path that has no ledger, not even a lock file.
+    let node = |path: &Path| disk.node(path).map_err(|error| Error::io("looking at", path, error));
+    let creating = matches!(how, How::Create | How::OpenOrCreate);
+    match node(&paths.file)? {
+        None if creating => Ok(()),
+        None if node(&paths.anchor)?.is_none() => Err(missing(paths, None)),
+        Some(Node::Directory | Node::Other) => {
+            Err(Error::new(ErrorKind::NotALedger, format!("{} is not a file", paths.file.display()))
+                .next("give the path of a file"))
+        }
+        Some(Node::File(_)) if matches!(how, How::Create) && node(&paths.anchor)?.is_none() => Err(exists(paths)),
+        None | Some(Node::File(_)) => Ok(()),
+    }
+}
+
+fn is_there(disk: &dyn Disk, paths: &Paths) -> Result<bool> {
+    let node = disk.node(&paths.file).map_err(|error| Error::io("looking at", &paths.file, error))?;
+    Ok(node.is_some())
+}
+
+fn exists(paths: &Paths) -> Error {
+    Error::new(ErrorKind::Exists, format!("{} is there already", paths.file.display()))
+        .next("open it, or choose another path")
+}
+
+fn missing(paths: &Paths, anchor: Option<&Anchor>) -> Error {
+    let file = paths.file.display();
+    match anchor {
+        None => Error::new(ErrorKind::Missing, format!("there is no ledger at {file}")).next("create it first (`onceledger init`)"),
+        Some(anchor) if anchor.state == AnchorState::Creating => {
+            Error::new(ErrorKind::Missing, format!("the creation of {file} was interrupted")).next("create it again (`onceledger init`)")
+        }
+        Some(_) => Error::new(
+            ErrorKind::RolledBack,
+            format!("{file} is gone, but its anchor {} says it was in use", paths.anchor.display()),
+        )
+        .next("restore the file; only where every claim in it may be forgotten, remove the anchor and create a new ledger"),
+    }
+}
+
+/// Takes the lock that one process has for as long as it has the ledger open.
+fn lock(disk: &dyn Disk, paths: &Paths, wait: Duration) -> Result<Arc<dyn DiskFile>> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let path = &paths.lock;
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::Unsupported => {
+            Error::new(ErrorKind::Unsupported, format!("the file system of {} has no file locks", path.display()))
+                .next("use a local disk")
+        }
+        _ => Error::io("locking", path, error),
+    };
+    let file = disk.open(path, Mode::OpenOrCreate).map_err(failed)?;
+    let mut left = wait;
+    while !file.try_lock(LockKind::Exclusive).map_err(failed)? {
+        if left.is_zero() {
+            return Err(locked(&*file, paths));
+        }
+        let pause = left.min(PAUSE);
+        std::thread::sleep(pause);
+        left = left.saturating_sub(pause);
+    }
+    let pid = format!("{}\n", std::process::id());
+    file.set_len(0).and_then(|()| file.write_at(0, pid.as_bytes())).map_err(failed)?;
+    Ok(file)
+}
+
+fn locked(file: &dyn DiskFile, paths: &Paths) -> Error {
+    const PID_BYTES_MAX: u64 = 16;
+    let len = file.len().unwrap_or(0).min(PID_BYTES_MAX);
+    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    let text = file.read_at(0, &mut bytes).ok().and_then(|()| String::from_utf8(bytes).ok()).unwrap_or_default();
+    let holder = match text.trim() {
+        "" => "another process".to_owned(),
+        pid if pid == std::process::id().to_string() => format!("this process ({pid}), through another handle"),
+        pid => format!("process {pid}"),
+    };
+    Error::new(ErrorKind::Locked, format!("{} is held by {holder}", paths.file.display()))
+        .next("wait for it to close the ledger, or share one handle inside a process")
+}
+
+/// Creates a ledger so that a crash at any point leaves nothing, or something that is completed or
+/// started over: anchor first, then the file under another name, then its own name.
+fn create(
+    options: &Options,
+    paths: &Paths,
+    anchors: &AnchorFile,
+    anchor: Option<Anchor>,
+    boot_id: [u8; 16],
+) -> Result<Option<Anchor>> {
+    if let Some(anchor) = anchor.filter(|anchor| anchor.state != AnchorState::Creating) {
+        return Err(missing(paths, Some(&anchor)));
+    }
+    let disk = &*options.disk;
+    let failed = |error| Error::io("creating", &paths.creating, error);
+    let stamp = Times::resume(Arc::clone(&options.clock), 0, None).stamp().1;
+    let meta = Meta {
+        ledger_id: session::random_id()?,
+        epoch: 1,
+        // From 1: 0 stands for «no sequence».
+        next_sequence: 1,
+        count: 0,
+        digest: 0,
+        stamp,
+        created_ms: stamp.wall_ms,
+    };
+    let anchor = writer::anchor_of(&meta, AnchorState::Creating, boot_id);
+    anchors.write(&anchor)?;
+    if disk.node(&paths.creating).map_err(failed)?.is_some() {
+        disk.remove(&paths.creating).map_err(failed)?;
+    }
+    let file = disk.open(&paths.creating, Mode::CreateNew).map_err(failed)?;
+    Store::create(&paths.creating, file, &meta)?.close()?;
+    match disk.link(&paths.creating, &paths.file) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(exists(paths)),
+        other => other.map_err(failed)?,
+    }
+    disk.remove(&paths.creating).map_err(failed)?;
+    disk.sync_dir(&paths.folder).map_err(failed)?;
+    Ok(Some(anchor))
+}
+
+/// What is known once the file is there and the lock is held.
+struct Opening {
+    disk: Arc<dyn Disk>,
+    paths: Paths,
+    anchors: AnchorFile,
+    options: Options,
+    boot_id: [u8; 16],
+}
+
+impl Opening {
+    fn open(self, lock: Arc<dyn DiskFile>, anchor: Option<Anchor>, how: How<'_>) -> Result<Arc<Core>> {
+        let adopting = matches!(how, How::Adopt { .. });
+        let path = &self.paths.file;
+        let file = self.disk.open(path, Mode::Existing).map_err(|error| Error::io("opening", path, error))?;
+        self.check_file(&*file, anchor.as_ref(), adopting)?;
+        let clean = anchor.as_ref().is_some_and(|anchor| anchor.state == AnchorState::Clean);
+        if self.needs_page_pass(anchor.as_ref()) {
+            write_pages_back(path, &*file)?;
+        }
+        let store = Store::open(path, file, checks_integrity(clean))?;
+        let meta = store.meta()?;
+        if let Some(anchor) = &anchor
+            && !adopting
+        {
+            self.hold_against(&meta, anchor)?;
+        }
+        let times =
+            Times::resume(Arc::clone(&self.options.clock), millis(self.options.clock_gap_max), Some(meta.stamp));
+        let index = Index::new();
+        let mut pen = scan(&store, meta, &index)?;
+        let (now, stamp) = times.stamp();
+        if let How::Adopt { .. } = how {
+            raise(&mut pen.meta, anchor.as_ref());
+        }
+        let session = Session::of_process(&self.disk, &self.paths.sessions, meta.ledger_id, self.boot_id)?;
+        pen.own = pen.sessions.values().find(|row| row.event.id == session.head.id).map_or(0, |row| row.event.number);
+        let boot_id = self.boot_id;
+        if !adopting {
+            self.anchors.write(&pen.anchor(AnchorState::Open, boot_id))?;
+            pen.anchored_ms = stamp.boot_ms;
+        }
+        let core = Core::new(Parts {
+            options: self.options,
+            paths: self.paths,
+            lock,
+            store,
+            times,
+            index,
+            pen,
+            session,
+            boot_id,
+        });
+        let mut pen = core.line.pen();
+        let mut turn = Turn::alone(&core, &mut pen, now);
+        if let How::Adopt { by, why } = how {
+            let event = AdoptedEvent { epoch: turn.pen.meta.epoch, by: by.to_owned(), why: why.to_owned() };
+            turn.write_row(0, 0, Event::Adopted(event))?;
+        }
+        let dead = settle_sessions(&mut turn)?;
+        turn.finish(stamp)?;
+        if adopting {
+            writer::write_anchor(&core, &mut pen, stamp.boot_ms)?;
+        }
+        drop(pen);
+        for path in dead {
+            let removed = core.disk.remove(&path);
+            removed.map_err(|error| Error::io("removing the file of a dead session", &path, error))?;
+        }
+        if core.options.threads {
+            core.start()?;
+        }
+        Ok(core)
+    }
+
+    /// Tells a file that is no ledger from one that was damaged, before redb sees it.
+    fn check_file(&self, file: &dyn DiskFile, anchor: Option<&Anchor>, adopting: bool) -> Result<()> {
+        const REDB_MAGIC: &[u8; 4] = b"redb";
+        let path = self.paths.file.display();
+        let failed = |error| Error::io("reading", &self.paths.file, error);
+        let mut magic = [0; 4];
+        let is_redb = file.len().map_err(failed)? >= 4 && {
+            file.read_at(0, &mut magic).map_err(failed)?;
+            magic == *REDB_MAGIC
+        };
+        match (is_redb, anchor) {
+            (true, Some(_)) => Ok(()),
+            (true, None) if adopting => Ok(()),
+            (true, None) => {
+                Err(Error::new(ErrorKind::RolledBack, format!("{path} has no anchor beside it")).next(ADOPT))
+            }
+            (false, Some(_)) => {
+                Err(Error::damaged(format!("{path} was emptied or overwritten: it does not begin as a ledger does"))
+                    .next("restore the file from a copy that is not older than its anchor"))
+            }
+            (false, None) => {
+                Err(Error::new(ErrorKind::NotALedger, format!("{path} is not a ledger")).next("check the path"))
+            }
+        }
+    }
+
+    /// Only where this boot's page cache may hold what a failed sync did not put on disk.
+    fn needs_page_pass(&self, anchor: Option<&Anchor>) -> bool {
+        anchor.is_none_or(|anchor| {
+            let same_boot = anchor.boot_id == self.boot_id || self.boot_id == [0; 16] || anchor.boot_id == [0; 16];
+            anchor.state != AnchorState::Clean && same_boot
+        })
+    }
+
+    /// The file must be the anchor's, and at least as new.
+    fn hold_against(&self, meta: &Meta, anchor: &Anchor) -> Result<()> {
+        let path = self.paths.file.display();
+        let refuse = |what: String| Err(Error::new(ErrorKind::RolledBack, what).next(ADOPT));
+        if meta.ledger_id != anchor.ledger_id {
+            return refuse(format!("{path} is another ledger than the one its anchor names"));
+        }
+        let position = (meta.epoch, meta.next_sequence);
+        if position < (anchor.epoch, anchor.next_sequence) {
+            return refuse(format!(
+                "{path} is older than its anchor: it ends at sequence {}, the anchor has seen {}",
+                meta.next_sequence, anchor.next_sequence
+            ));
+        }
+        if position == (anchor.epoch, anchor.next_sequence)
+            && (meta.count, meta.digest) != (anchor.count, anchor.digest)
+        {
+            return Err(Error::damaged(format!("{path} does not hold the log that its anchor vouches for")).next(ADOPT));
+        }
+        Ok(())
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A new epoch, far above every number that either file has used.
+fn raise(meta: &mut Meta, anchor: Option<&Anchor>) {
+    const FAR: u64 = 1 << 32;
+    let seen = anchor.map_or((0, 0), |anchor| (anchor.epoch, anchor.next_sequence));
+    meta.epoch = meta.epoch.max(seen.0).saturating_add(1);
+    meta.next_sequence = meta.next_sequence.max(seen.1).saturating_add(FAR);
+}
+
+/// Reads every page, writes it back and syncs: what only the cache holds is on disk after it.
+fn write_pages_back(path: &Path, file: &dyn DiskFile) -> Result<()> {
+    const CHUNK: u64 = 1 << 20;
+    let failed = |error| Error::io("writing back", path, error);
+    let len = file.len().map_err(failed)?;
+    let mut bytes = vec![0; CHUNK as usize];
+    let mut at = 0;
+    while at < len {
+        let count = (len - at).min(CHUNK);
+        let Some(chunk) = bytes.get_mut(..count as usize) else { break };
+        file.read_at(at, chunk).map_err(failed)?;
+        file.write_at(at, chunk).map_err(failed)?;
+        at += count;
+    }
+    file.sync().map_err(failed)
+}
+
+/// Reads the whole log into the index, and compares count and digest.
+fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
+    let mut pen = Pen::new(meta);
+    let (mut count, mut digest, mut loose) = (0_u64, 0_u128, 0_u64);
+    store.scan(0..u64::MAX, |sequence, row| {
+        count += 1;
+        digest = digest.wrapping_add(codec::row_digest(sequence, row));
+        if sequence >= meta.next_sequence {
+            return Err(Error::damaged(format!("log sequence {sequence} is beyond the end {}", meta.next_sequence)));
+        }
+        let entry = codec::open_event(sequence, row)?;
+        loose += u64::from(!replay_into(&mut pen, index, sequence, &entry));
+        Ok(true)
+    })?;
+    if (count, digest) != (meta.count, meta.digest) {
+        return Err(Error::damaged(format!(
+            "the log has {count} rows where {} were written, or rows that nobody wrote",
+            meta.count
+        ))
+        .next("restore the file from a copy; rows of it are lost"));
+    }
+    let mut rows = 0;
+    index.for_each(|key, record| {
+        rows += u64::from(record.rows);
+        if matches!(record.standing, Stored::InProgress | Stored::Uncertain(_)) {
+            pen.open.insert(record.token, *key);
+            if let Some(session) = pen.sessions.get_mut(&record.link) {
+                session.open += 1;
+            }
+        }
+    });
+    pen.garbage = count.saturating_sub(rows).saturating_sub(loose);
+    pen.due.settle_order(store.first_body()?);
+    Ok(pen)
+}
+
+/// Takes one event in. False for those that belong to no key.
+fn replay_into(pen: &mut Pen, index: &Index, sequence: u64, entry: &Entry) -> bool {
+    if let Event::Session(event) = &entry.event {
+        pen.sessions.insert(event.number, SessionRow { event: event.clone(), open: 0 });
+        return false;
+    }
+    let Some(key) = entry.event.key() else { return false };
+    let before = index.get(key);
+    if let Some(record) = replay::apply(before, sequence, entry) {
+        let slot = index.put(key, record, None);
+        pen.due.settled(slot, &record);
+        if let Some(body) = entry.event.body() {
+            pen.due.body(&record, body, sequence, entry.head.late_ms);
+        }
+        if let Event::Moved(moved) = &entry.event {
+            for body in moved.history.iter().filter_map(|told| told.body.as_ref()) {
+                pen.due.body(&record, body, sequence, entry.head.late_ms);
+            }
+        }
+    }
+    true
+}
+
+/// Records what the holders of open claims left, and who of them is gone. Gives back the files of
+/// dead sessions, to be removed once that is on disk.
+fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
+    let core = turn.core;
+    let (disk, folder) = (&*core.disk, &core.paths.sessions);
+    let numbers: Vec<u64> = turn.pen.sessions.keys().copied().collect();
+    for number in numbers {
+        let Some(event) = turn.pen.sessions.get(&number).map(|row| row.event.clone()) else { continue };
+        let sight = session::look(disk, folder, &event.id, &event.boot_id, &core.boot_id)?;
+        for left in &sight.left {
+            turn.take_left(left)?;
+        }
+        if number == turn.pen.own {
+            end_unliving(turn)?;
+        } else {
+            core.seen_session(number, sight.holder);
+            if sight.holder == Holder::Gone {
+                turn.end_session(number)?;
+            }
+        }
+    }
+    let mut dead = Vec::new();
+    for (path, id) in session::list(disk, folder)? {
+        if id == core.session.head.id {
+            continue;
+        }
+        let boot_id =
+            turn.pen.sessions.values().find(|row| row.event.id == id).map_or([0; 16], |row| row.event.boot_id);
+        if session::look(disk, folder, &id, &boot_id, &core.boot_id)?.holder == Holder::Gone {
+            dead.push(path);
+        }
+    }
+    Ok(dead)
+}
+
+/// Claims of this very session whose grant or ticket is gone: nobody can settle them any more.
+fn end_unliving(turn: &mut Turn<'_>) -> Result<()> {
+    let mut open: Vec<_> = turn.pen.open.iter().map(|(token, key)| (*token, *key)).collect();
+    open.sort_unstable();
+    for (token, key) in open {
+        let Some(record) = turn.load(&key)? else { continue };
+        let own = record.link == turn.pen.own && record.token == token && record.standing == Stored::InProgress;
+        if own && !turn.core.session.is_living(token) {
+            turn.record_doubt(&key, &record, DoubtEvent { key, reason: Reason::Dropped, why: String::new() })?;
+        }
+    }
+    Ok(())
+}

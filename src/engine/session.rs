@@ -1,0 +1,246 @@
+//! Sessions: the identity of one process at work on a ledger.
+//!
+//! A session is alive while an OS lock on its file is held; the kernel drops the lock with the
+//! process, and with every program that inherited it. It spans several opens of the ledger: it
+//! ends when the last handle and the last grant or ticket are gone. The same file carries outcomes
+//! that the holder could not record because the ledger was busy.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::engine::codec::{self, LeftOutcome, SessionHead};
+use crate::engine::files::{Disk, DiskFile, Inheritable, LockKind, Mode, Node};
+use crate::engine::state::Holder;
+use crate::error::{Error, ErrorKind, Result};
+
+/// This process at work on one ledger.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub head: SessionHead,
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    parent: PathBuf,
+    path: PathBuf,
+    file: Mutex<OpenFile>,
+    /// Tokens with a living grant or ticket.
+    living: Mutex<HashMap<u64, u32>>,
+}
+
+#[derive(Debug, Default)]
+struct OpenFile {
+    file: Option<Arc<dyn DiskFile>>,
+    /// Where the next record goes.
+    end: u64,
+}
+
+/// The sessions of this process that are still alive, so that a later open of the same ledger goes
+/// on under the same one.
+static LIVING: Mutex<Vec<Weak<Session>>> = Mutex::new(Vec::new());
+
+impl Session {
+    /// The living session of this process on this ledger, or a new one without a file yet.
+    pub fn of_process(
+        disk: &Arc<dyn Disk>,
+        folder: &Path,
+        ledger_id: [u8; 16],
+        boot_id: [u8; 16],
+    ) -> Result<Arc<Self>> {
+        let mut living = LIVING.lock();
+        living.retain(|session| session.strong_count() > 0);
+        let pid = std::process::id();
+        let same = |session: &Arc<Session>| {
+            session.folder == folder
+                && session.head.ledger_id == ledger_id
+                && session.head.pid == pid
+                && Arc::ptr_eq(&session.disk, disk)
+        };
+        if let Some(session) = living.iter().filter_map(Weak::upgrade).find(same) {
+            return Ok(session);
+        }
+        let id = random_id()?;
+        let session = Arc::new(Session {
+            head: SessionHead { ledger_id, id, boot_id, pid },
+            disk: Arc::clone(disk),
+            folder: folder.to_owned(),
+            parent: folder.parent().map_or_else(|| PathBuf::from("/"), Path::to_owned),
+            path: file_of(folder, &id),
+            file: Mutex::default(),
+            living: Mutex::default(),
+        });
+        living.push(Arc::downgrade(&session));
+        Ok(session)
+    }
+
+    /// Creates, locks and syncs the session's file, where that is still to do. Only under the
+    /// ledger's file lock, and before the session's first grant.
+    pub fn begin(&self) -> Result<()> {
+        let mut open = self.file.lock();
+        if open.file.is_some() {
+            return Ok(());
+        }
+        let failed = |error| Error::io("creating the session file", &self.path, error);
+        self.disk.create_dir(&self.folder).map_err(failed)?;
+        let file = self.disk.open(&self.path, Mode::CreateNew).map_err(failed)?;
+        if !file.try_lock(LockKind::Exclusive).map_err(failed)? {
+            return Err(Error::new(ErrorKind::Storage, format!("{} is locked by somebody else", self.path.display())));
+        }
+        let head = codec::frame(0, &self.head)?;
+        file.write_at(0, &head).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        self.disk.sync_dir(&self.folder).map_err(failed)?;
+        self.disk.sync_dir(&self.parent).map_err(failed)?;
+        *open = OpenFile { file: Some(file), end: head.len() as u64 };
+        Ok(())
+    }
+
+    /// Whether the session has its file, and so may have grants in the log.
+    pub fn has_begun(&self) -> bool {
+        self.file.lock().file.is_some()
+    }
+
+    /// Whether this process may use the session: not over a fork.
+    pub fn check_process(&self) -> Result<()> {
+        if std::process::id() == self.head.pid {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Forked, "this ledger handle was opened by the parent process of a fork")
+            .next("open the ledger in the child after the parent has closed it"))
+    }
+
+    /// Whether this is still the process that made the session.
+    pub fn is_own_process(&self) -> bool {
+        std::process::id() == self.head.pid
+    }
+
+    /// Notes one more living grant or ticket of a token.
+    pub fn hold(&self, token: u64) {
+        *self.living.lock().entry(token).or_insert(0) += 1;
+    }
+
+    /// Notes that a grant or ticket of a token is gone.
+    pub fn let_go(&self, token: u64) {
+        let mut living = self.living.lock();
+        if let Some(count) = living.get_mut(&token) {
+            *count -= 1;
+            if *count == 0 {
+                living.remove(&token);
+            }
+        }
+    }
+
+    /// Whether a grant or ticket of this token lives.
+    pub fn is_living(&self, token: u64) -> bool {
+        self.living.lock().contains_key(&token)
+    }
+
+    /// Writes and syncs an outcome into the session's file, for whoever next looks at the claim.
+    pub fn leave(&self, left: &LeftOutcome) -> Result<()> {
+        let mut open = self.file.lock();
+        let Some(file) = open.file.clone() else {
+            return Err(Error::new(ErrorKind::Closed, "this session has no file: it was never granted anything"));
+        };
+        let failed = |error| Error::io("leaving an outcome in", &self.path, error);
+        let frame = codec::frame(open.end, left)?;
+        file.write_at(open.end, &frame).map_err(failed)?;
+        file.sync().map_err(failed)?;
+        open.end += frame.len() as u64;
+        Ok(())
+    }
+
+    /// A handle that programs started while it lives inherit, the session's lock with it.
+    pub fn inheritable(&self) -> Result<Option<Inheritable>> {
+        match &self.file.lock().file {
+            Some(file) => {
+                file.inheritable().map_err(|error| Error::io("sharing the session lock of", &self.path, error))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Removes the session's file. Only under the ledger's file lock, with no claim open under it.
+    pub fn end(&self) -> Result<()> {
+        let mut open = self.file.lock();
+        if open.file.is_none() {
+            return Ok(());
+        }
+        // Removed while still locked: nobody ever sees it free, and so dead.
+        self.disk.remove(&self.path).map_err(|error| Error::io("removing the session file", &self.path, error))?;
+        *open = OpenFile::default();
+        Ok(())
+    }
+}
+
+/// What a look at a foreign session found.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    pub holder: Holder,
+    /// Outcomes the holder left, oldest first.
+    pub left: Vec<LeftOutcome>,
+}
+
+/// The file of a session.
+pub(crate) fn file_of(folder: &Path, id: &[u8; 16]) -> PathBuf {
+    folder.join(crate::encoding::hex(id))
+}
+
+/// Looks whether a foreign session lives, and what it left. Takes its lock shared and without
+/// waiting; gives it back at once.
+pub(crate) fn look(
+    disk: &dyn Disk,
+    folder: &Path,
+    id: &[u8; 16],
+    boot_id: &[u8; 16],
+    running: &[u8; 16],
+) -> Result<Sight> {
+    let path = file_of(folder, id);
+    let failed = |error| Error::io("looking at the session file", &path, error);
+    // Another boot ends every process of this one; unknown boots say nothing.
+    let other_boot = *running != [0; 16] && *boot_id != [0; 16] && boot_id != running;
+    if disk.node(&path).map_err(failed)?.is_none() {
+        // A missing file alone proves nothing: somebody may have tidied up.
+        let holder = if other_boot { Holder::Gone } else { Holder::Unknown };
+        return Ok(Sight { holder, left: Vec::new() });
+    }
+    let file = disk.open(&path, Mode::Existing).map_err(failed)?;
+    let free = file.try_lock(LockKind::Shared).map_err(failed)?;
+    // Read after the lock was tried: what a dead holder left is then all there.
+    let left = read_left(&*file).map_err(failed)?;
+    if free {
+        file.unlock().map_err(failed)?;
+    }
+    let holder = if free || other_boot { Holder::Gone } else { Holder::Alive };
+    Ok(Sight { holder, left })
+}
+
+fn read_left(file: &dyn DiskFile) -> std::io::Result<Vec<LeftOutcome>> {
+    let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or_default()];
+    file.read_at(0, &mut bytes)?;
+    let mut left = Vec::new();
+    let Some((_, mut place)) = codec::unframe::<SessionHead>(&bytes, 0) else { return Ok(left) };
+    while let Some((outcome, next)) = codec::unframe::<LeftOutcome>(&bytes, place) {
+        left.push(outcome);
+        place = next;
+    }
+    Ok(left)
+}
+
+/// The ids of all session files, for the removal of those whose session is over.
+pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<(PathBuf, [u8; 16])>> {
+    let failed = |error| Error::io("listing the sessions in", folder, error);
+    if disk.node(folder).map_err(failed)? != Some(Node::Directory) {
+        return Ok(Vec::new());
+    }
+    let paths = disk.list(folder).map_err(failed)?;
+    let id = |path: &PathBuf| crate::encoding::from_hex(path.file_name()?.to_str()?);
+    Ok(paths.into_iter().filter_map(|path| id(&path).map(|id| (path, id))).collect())
+}
+
+/// A random name that nobody has.
+pub(crate) fn random_id() -> Result<[u8; 16]> {
+    let mut id = [0; 16];
+    getrandom::fill(&mut id).map_err(|error| Error::new(ErrorKind::Storage, format!("no random numbers: {error}")))?;
+    Ok(id)
+}
