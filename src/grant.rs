@@ -207,33 +207,38 @@ impl Grant {
     /// # Errors
     /// As [`complete`](Grant::complete).
     pub fn settle(mut self, settlement: Settlement) -> Result<Settled> {
-        self.core.check_call()?;
         let outcome = settlement.outcome();
+        self.settle_here(settlement).map_err(|error| error.after_effect(outcome))
+    }
+
+    fn settle_here(&mut self, settlement: Settlement) -> Result<Settled> {
+        self.core.check_call()?;
         self.end();
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
-        let answer = self.core.call(work).and_then(|reply| settled(&self.core, &self.key, reply));
-        answer.map_err(|error| error.after_effect(outcome))
+        self.core.call(work).and_then(|reply| settled(&self.core, &self.key, reply))
     }
 
     /// [`settle`](Grant::settle) as a future. Queued at once: a settle once queued stands, whether
     /// the future is polled on or not.
     pub fn settle_async(mut self, settlement: Settlement) -> impl Future<Output = Result<Settled>> + Send {
+        let outcome = settlement.outcome();
         let sent = self.send(settlement);
         let (core, key) = (Arc::clone(&self.core), self.key.clone());
         async move {
-            let (receive, outcome) = sent?;
-            let answer = receive.await.and_then(|reply| settled(&core, &key, reply));
+            let answer = match sent {
+                Ok(receive) => receive.await.and_then(|reply| settled(&core, &key, reply)),
+                Err(error) => Err(error),
+            };
             answer.map_err(|error| error.after_effect(outcome))
         }
     }
 
-    fn send(&mut self, settlement: Settlement) -> Result<(Receive<Answered>, Option<Outcome>)> {
+    fn send(&mut self, settlement: Settlement) -> Result<Receive<Answered>> {
         self.core.check_call()?;
-        let outcome = settlement.outcome();
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
         let receive = self.core.send(work)?;
         self.end();
-        Ok((receive, outcome))
+        Ok(receive)
     }
 
     /// Ends the grant because its effect panicked.

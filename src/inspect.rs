@@ -267,8 +267,9 @@ impl Ledger {
         });
         let pen = core.line.pen();
         let now = core.times.now();
-        let lived = now.wall.saturating_sub(pen.meta.created_ms);
-        let ahead = |time: u64| i64::try_from(i128::from(time) - i128::from(lived)).unwrap_or(i64::MAX);
+        // Negative where the wall clock is before the creation.
+        let lived = i128::from(now.wall) - i128::from(pen.meta.created_ms);
+        let ahead = |time: u64| (i128::from(time) - lived).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         stats.rows = pen.meta.count;
         stats.garbage_rows = pen.garbage;
         stats.next_sequence = pen.meta.next_sequence;

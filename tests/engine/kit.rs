@@ -26,7 +26,7 @@ pub struct Place {
     pub clock: FakeClock,
     /// The disk as a fault disk, where it is one.
     pub faults: Option<FaultDisk>,
-    again: Box<dyn Fn() -> Arc<dyn Disk>>,
+    again: Box<dyn Fn() -> Arc<dyn Disk> + Send + Sync>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -52,7 +52,7 @@ impl Place {
         Place { faults, ..Place::on("fault disk", move || Arc::new(disk.clone()), "/ledger".into()) }
     }
 
-    fn on(name: &'static str, again: impl Fn() -> Arc<dyn Disk> + 'static, path: PathBuf) -> Self {
+    fn on(name: &'static str, again: impl Fn() -> Arc<dyn Disk> + Send + Sync + 'static, path: PathBuf) -> Self {
         let clock = FakeClock::new();
         Place { name, disk: again(), path, clock, faults: None, again: Box::new(again), _folder: None }
     }
