@@ -1,7 +1,7 @@
 //! Rows as data, interleaved rounds, medians.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::drive::{self, Clock};
@@ -36,6 +36,8 @@ pub struct Against {
     pub peer: &'static str,
     /// None for rows printed for orientation.
     pub at_least: Option<f64>,
+    /// Whether a quick run measures it unasked.
+    pub in_quick: bool,
     /// The peer.
     pub theirs: Prepare,
 }
@@ -71,16 +73,21 @@ pub fn run(bench: &mut Bench, groups: &[Group]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut stage = None;
     for group in groups {
-        let wanted: Vec<&Against> =
-            group.peers.iter().filter(|against| bench.options.wants(group.work, against.peer)).collect();
+        let skips = bench.options.quick && bench.options.only.is_none();
+        let wants = |against: &&Against| {
+            bench.options.wants(group.work, against.peer) && (against.in_quick || !skips)
+        };
+        let wanted: Vec<&Against> = group.peers.iter().filter(wants).collect();
         if wanted.is_empty() {
             continue;
         }
         if stage.replace(group.stage) != Some(group.stage) {
             bench.shelf.clear();
         }
+        let started = Instant::now();
         eprintln!("{}", group.work);
         rows.extend(contest(bench, group, &wanted));
+        eprintln!("  {:.1} s", started.elapsed().as_secs_f64());
     }
     bench.shelf.clear();
     rows
@@ -113,13 +120,23 @@ struct Side {
 impl Side {
     fn new(prepared: Result<Measure>) -> Self {
         match prepared {
-            Ok(measure) => Side { measure: Some(measure), speeds: Vec::new(), error: None },
-            Err(error) => Side { measure: None, speeds: Vec::new(), error: Some(error.to_string()) },
+            Ok(measure) => Side {
+                measure: Some(measure),
+                speeds: Vec::new(),
+                error: None,
+            },
+            Err(error) => Side {
+                measure: None,
+                speeds: Vec::new(),
+                error: Some(error.to_string()),
+            },
         }
     }
 
     fn round(&mut self) {
-        let Some(measure) = &mut self.measure else { return };
+        let Some(measure) = &mut self.measure else {
+            return;
+        };
         match measure() {
             Ok(speed) => self.speeds.push(speed),
             Err(error) => {
@@ -135,7 +152,9 @@ impl Side {
 pub const FRESH_WINDOW_MIN: Duration = Duration::from_secs(1);
 
 /// Claim + settle with `WAITING` futures in flight, in a store made anew for each round with `DONE` claims.
-pub fn pairs_waiting_fresh<P: AsyncPeer, const WAITING: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
+pub fn pairs_waiting_fresh<P: AsyncPeer, const WAITING: usize, const DONE: u64>(
+    bench: &mut Bench,
+) -> Result<Measure> {
     let (dir, done) = (bench.dir().to_owned(), bench.options.scaled(DONE));
     let window = bench.window().max(FRESH_WINDOW_MIN);
     Ok(Box::new(move || {
@@ -145,10 +164,14 @@ pub fn pairs_waiting_fresh<P: AsyncPeer, const WAITING: usize, const DONE: u64>(
 }
 
 /// Claim + settle with `WAITING` futures in flight, in a store filled once with `DONE` claims.
-pub fn pairs_waiting_filled<P: AsyncPeer, const WAITING: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
+pub fn pairs_waiting_filled<P: AsyncPeer, const WAITING: usize, const DONE: u64>(
+    bench: &mut Bench,
+) -> Result<Measure> {
     let kept = bench.shelf.get::<P>(bench.options.scaled(DONE))?;
     let window = bench.window();
-    Ok(Box::new(move || drive::pairs_by_futures(&kept.store, WAITING, window)))
+    Ok(Box::new(move || {
+        drive::pairs_by_futures(&kept.store, WAITING, window)
+    }))
 }
 
 /// Claim + settle by `CALLERS` threads, in a store that starts empty.
@@ -161,24 +184,41 @@ pub fn pairs_threads<P: Peer, const CALLERS: usize>(bench: &mut Bench) -> Result
 }
 
 /// Look-ups of done claims with their outcome, in random order, by `READERS` threads.
-pub fn checks_done<P: Peer, const READERS: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
+pub fn checks_done<P: Peer, const READERS: usize, const DONE: u64>(
+    bench: &mut Bench,
+) -> Result<Measure> {
     let done = bench.options.scaled(DONE);
     let kept = bench.shelf.get::<P>(done)?;
     let keys: Vec<P::Key> = work::done_sample(done).map(P::key).collect();
     let window = bench.window();
-    Ok(Box::new(move || drive::checks(&kept.store, &keys, READERS, CHUNK as u64, window, Clock::Wall)))
+    Ok(Box::new(move || {
+        drive::checks(
+            &kept.store,
+            &keys,
+            READERS,
+            CHUNK as u64,
+            window,
+            Clock::Wall,
+        )
+    }))
 }
 
 /// Look-ups of keys nobody claimed.
-pub fn checks_vacant<P: Peer, const READERS: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
+pub fn checks_vacant<P: Peer, const READERS: usize, const DONE: u64>(
+    bench: &mut Bench,
+) -> Result<Measure> {
     let kept = bench.shelf.get::<P>(bench.options.scaled(DONE))?;
     let keys: Vec<P::Key> = work::vacant_sample().map(P::key).collect();
     let window = bench.window();
-    Ok(Box::new(move || drive::checks(&kept.store, &keys, READERS, 0, window, Clock::Wall)))
+    Ok(Box::new(move || {
+        drive::checks(&kept.store, &keys, READERS, 0, window, Clock::Wall)
+    }))
 }
 
 /// Look-ups of done claims by one reader, by its own CPU time, while `WRITERS` threads claim and settle.
-pub fn checks_while_writing<P: Peer, const WRITERS: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
+pub fn checks_while_writing<P: Peer, const WRITERS: usize, const DONE: u64>(
+    bench: &mut Bench,
+) -> Result<Measure> {
     let done = bench.options.scaled(DONE);
     let kept = bench.shelf.get::<P>(done)?;
     let keys: Vec<P::Key> = work::done_sample(done).map(P::key).collect();

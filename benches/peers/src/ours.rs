@@ -24,7 +24,9 @@ fn path_in(dir: &Path) -> PathBuf {
 fn reply(reply: onceledger::Reply) -> Reply<onceledger::Grant> {
     match reply {
         onceledger::Reply::Granted(grant) => Reply::Granted(grant),
-        onceledger::Reply::AlreadyDone(stored) => Reply::Done(stored.outcome().map_or(0, |o| o.body().len())),
+        onceledger::Reply::AlreadyDone(stored) => {
+            Reply::Done(stored.outcome().map_or(0, |o| o.body().len()))
+        }
         _ => Reply::Held,
     }
 }
@@ -65,7 +67,10 @@ impl AsyncPeer for Ours {
     }
 
     async fn settle_async(&self, grant: onceledger::Grant, outcome: &'static str) -> Result<()> {
-        Ok(grant.complete_async(Outcome::json(outcome)).await.map(drop)?)
+        Ok(grant
+            .complete_async(Outcome::json(outcome))
+            .await
+            .map(drop)?)
     }
 }
 
@@ -81,7 +86,11 @@ impl Subject for Ours {
     }
 
     fn create_keeping(dir: &Path, keep: Duration) -> Result<Self> {
-        let config = Config { keep_body: keep, keep_key: keep, ..Config::default() };
+        let config = Config {
+            keep_body: keep,
+            keep_key: keep,
+            ..Config::default()
+        };
         Ok(Ours(Ledger::create_with(path_in(dir), config)?))
     }
 

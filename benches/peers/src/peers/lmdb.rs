@@ -27,7 +27,8 @@ pub struct Lmdb {
 
 impl Store for Lmdb {
     const NAME: &'static str = "LMDB";
-    const COMMITS: &'static str = "LMDB (heed 0.22), default flags: data pages synced, then the meta page synced";
+    const COMMITS: &'static str =
+        "LMDB (heed 0.22), default flags: data pages synced, then the meta page synced";
     type Source = Lmdb;
     type Reader = LmdbReader;
 
@@ -45,7 +46,11 @@ impl Store for Lmdb {
             }
             transaction.commit()?;
         }
-        Ok(Lmdb { env, claims, next_token: 1 })
+        Ok(Lmdb {
+            env,
+            claims,
+            next_token: 1,
+        })
     }
 
     fn source(&self) -> Lmdb {
@@ -66,12 +71,20 @@ impl Store for Lmdb {
                 (Op::Claim { .. }, None) => {
                     let token = self.next_token;
                     self.next_token += 1;
-                    self.claims.put(&mut transaction, key.as_slice(), record::claimed(token, &FINGERPRINT).as_slice())?;
+                    self.claims.put(
+                        &mut transaction,
+                        key.as_slice(),
+                        record::claimed(token, &FINGERPRINT).as_slice(),
+                    )?;
                     answers.push(Answer::Granted(token));
                 }
                 (Op::Settle { token, outcome, .. }, record) => {
                     record::may_settle(record, *token)?;
-                    self.claims.put(&mut transaction, key.as_slice(), record::done(*token, outcome).as_slice())?;
+                    self.claims.put(
+                        &mut transaction,
+                        key.as_slice(),
+                        record::done(*token, outcome).as_slice(),
+                    )?;
                     answers.push(Answer::Settled);
                 }
             }
