@@ -1,7 +1,9 @@
 //! An embedded, crash-safe claim ledger that makes the side effects of software agents happen at
 //! most once.
 
+mod approval;
 pub mod canonical;
+mod cell;
 mod claim;
 mod config;
 mod encoding;
@@ -15,7 +17,10 @@ mod once;
 mod outcome;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+mod transaction;
 
+pub use approval::{Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, Decision, NotApproved};
+pub use cell::{Cell, Cells, Version};
 pub use claim::{
     Answer, Claim, Claimed, Conflict, Doubt, DoubtReason, FencingToken, Finding, InProgress, Keep, Probe, Recovery,
     Resolved, Settled, Standing, Uncertain, Verdict, View,
@@ -29,3 +34,4 @@ pub use key::{ArgsDigest, Downstream, Fingerprint, Key, Scope, Selection};
 pub use ledger::Ledger;
 pub use once::Grants;
 pub use outcome::{Class, EffectError, Kind, Outcome, Stored};
+pub use transaction::{Committed, Refusal, Transacted, Transaction};
