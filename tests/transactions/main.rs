@@ -1,0 +1,7 @@
+//! Transactions, cells and approvals (P7, P8; design section 7).
+#![cfg(feature = "testkit")]
+// Helpers outside test functions, where clippy.toml does not allow it.
+#![allow(clippy::unwrap_used)]
+
+mod cells;
+mod kit;
