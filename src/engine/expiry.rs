@@ -154,9 +154,11 @@ impl Turn<'_> {
 
     fn clean(&mut self, swept: &mut Swept) -> Result<()> {
         let mut stretch: Vec<(u64, Vec<u8>)> = Vec::with_capacity(STRETCH_ROWS);
-        // Only rows that are committed: this batch's own have no row in the file yet.
+        // Only rows that are committed: this batch's own have no row in the file yet. And none that a
+        // sweep before this one in the same batch took out: the file still has those.
+        let begin = self.pen.batch.dead_rows.last().map_or(0, |row| row.saturating_add(1));
         let end = self.pen.meta.next_sequence;
-        self.store()?.scan(0..end, |sequence, row| {
+        self.store()?.scan(begin..end, |sequence, row| {
             stretch.push((sequence, row.to_vec()));
             Ok(stretch.len() < STRETCH_ROWS)
         })?;

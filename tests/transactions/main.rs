@@ -5,3 +5,4 @@
 
 mod cells;
 mod kit;
+mod moves;
