@@ -106,7 +106,10 @@ impl Side {
         if let Some(old) = &old {
             self.by_token.remove(&old.event.spent_by);
         } else {
-            self.by_key.entry(key).or_default().push(id);
+            // In order of id: a row that was moved stands behind those of younger approvals.
+            let ids = self.by_key.entry(key).or_default();
+            let at = ids.partition_point(|other| *other < id);
+            ids.insert(at, id);
         }
         if spent_by != 0 {
             self.by_token.insert(spent_by, id);
