@@ -3,6 +3,10 @@
 // Helpers outside test functions, where clippy.toml does not allow it.
 #![allow(clippy::unwrap_used)]
 
+mod approvals;
+mod bad_input;
 mod cells;
+mod history;
 mod kit;
 mod moves;
+mod resend;
