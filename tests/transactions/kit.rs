@@ -139,11 +139,6 @@ pub fn put(ledger: &Ledger, name: &str, value: &str) -> Version {
     committed(transaction.set_cell(name, value)).versions[0].1.unwrap()
 }
 
-#[track_caller]
-pub fn value(ledger: &Ledger, name: &str) -> String {
-    ledger.cell(name).unwrap().unwrap().value.as_str().unwrap().to_owned()
-}
-
 /// What the ledger's log position is: a call that writes nothing leaves it.
 #[track_caller]
 pub fn position(ledger: &Ledger) -> (u64, u64) {

@@ -5,8 +5,15 @@
 
 mod approvals;
 mod bad_input;
+mod cases;
 mod cells;
+mod crash;
+mod damage;
+mod futures;
 mod history;
 mod kit;
+mod model;
 mod moves;
+mod property;
 mod resend;
+mod threads;
