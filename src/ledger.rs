@@ -90,20 +90,24 @@ impl Ledger {
     pub fn check(&self, key: &Key) -> Result<View> {
         let core = self.core();
         core.check_open()?;
-        let found = core.index.read(key.digest(), |record, body| {
-            let (seen, now) = core.seen(record);
-            match (seen, body) {
-                (Seen::Vacant, _) => Ok(View::Vacant),
-                (Seen::Done { kept: true }, Some(body)) => Ok(View::Done(Stored::Kept(body.clone()))),
-                (Seen::Failed { kept: true }, Some(body)) => Ok(View::Failed(Stored::Kept(body.clone()))),
-                (seen, _) => Err((*record, seen, now)),
+        let Some((record, slot)) = core.index.look(key.digest()) else { return Ok(View::Vacant) };
+        let (seen, now) = core.seen(&record);
+        let cached = || core.index.body(slot, record.link).map(Stored::Kept);
+        match seen {
+            Seen::Vacant => return Ok(View::Vacant),
+            Seen::Done { kept: true } => {
+                if let Some(stored) = cached() {
+                    return Ok(View::Done(stored));
+                }
             }
-        });
-        match found {
-            None => Ok(View::Vacant),
-            Some(Ok(view)) => Ok(view),
-            Some(Err((record, seen, now))) => view(core, key, Some(&record), seen, now),
+            Seen::Failed { kept: true } => {
+                if let Some(stored) = cached() {
+                    return Ok(View::Failed(stored));
+                }
+            }
+            Seen::Done { .. } | Seen::Failed { .. } | Seen::InProgress | Seen::Uncertain(_) => {}
         }
+        view(core, key, Some(&record), seen, now)
     }
 
     /// Asks to be the one who runs an action. A grant is on disk when this returns (P1).

@@ -1,6 +1,8 @@
 //! An embedded, crash-safe claim ledger that makes the side effects of software agents happen at
 //! most once.
 
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
 mod approval;
 pub mod canonical;
 mod cell;

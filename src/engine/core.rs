@@ -21,7 +21,7 @@ use crate::engine::clock::{Now, Times};
 use crate::engine::codec::AnchorState;
 use crate::engine::event::{Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile};
-use crate::engine::index::{Index, KeyDigest};
+use crate::engine::index::{Index, KeyDigest, SlotId};
 use crate::engine::line::{Cell, Line, Receive};
 use crate::engine::request::{Answered, Reply, Request, Work};
 use crate::engine::session::{self, Session};
@@ -73,7 +73,7 @@ struct SessionView {
 
 #[derive(Default)]
 struct BodyCache {
-    order: VecDeque<(KeyDigest, u64, usize)>,
+    order: VecDeque<(SlotId, u64, usize)>,
     bytes: usize,
 }
 
@@ -378,8 +378,8 @@ impl Core {
         if !kept {
             return Ok(not_kept);
         }
-        let cached = self.index.read(key, |now, body| (now.link == record.link).then(|| body.cloned()).flatten());
-        if let Some(outcome) = cached.flatten() {
+        let slot = self.index.look(key).filter(|(now, _)| now.link == record.link).map(|(_, slot)| slot);
+        if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record.link)) {
             return Ok(Stored::Kept(outcome));
         }
         let Some(outcome) = self.store()?.body(record.link, kind, error)? else {
@@ -392,22 +392,27 @@ impl Core {
         if outcome.body().len() as u64 != u64::from(record.body_len) {
             return Err(Error::damaged(format!("outcome {} is not as long as its event says", record.link)));
         }
-        if self.index.cache(key, record.link, Some(outcome.clone())) {
-            self.cached(key, record.link, outcome.body().len());
+        if let Some(slot) = slot {
+            self.cache(slot, record.link, outcome.clone());
         }
         Ok(Stored::Kept(outcome))
     }
 
-    /// Notes a body that was put into the index, and takes out the oldest over the limit.
-    pub fn cached(&self, key: &KeyDigest, row: u64, bytes: usize) {
+    /// Caches a body, and takes out the oldest over the limit.
+    pub fn cache(&self, slot: SlotId, row: u64, body: Outcome) {
+        let bytes = body.body().len();
+        if bytes > self.options.cache_bytes {
+            return;
+        }
+        self.index.cache(slot, Some((row, body)));
         let mut cache = self.cache.lock();
-        cache.order.push_back((*key, row, bytes));
+        cache.order.push_back((slot, row, bytes));
         cache.bytes += bytes;
         while cache.bytes > self.options.cache_bytes
-            && let Some((key, row, bytes)) = cache.order.pop_front()
+            && let Some((slot, row, bytes)) = cache.order.pop_front()
         {
             cache.bytes -= bytes;
-            self.index.cache(&key, row, None);
+            self.index.uncache(slot, row);
         }
     }
 

@@ -415,7 +415,7 @@ fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, ent
     side.replay(sequence, &entry.event);
     let Some(key) = entry.event.key() else { return };
     let Some(record) = replay::apply(index.get(key), sequence, entry) else { return };
-    let slot = index.put(key, record, None);
+    let slot = index.put(key, &record);
     pen.due.settled(slot, &record);
     let history = match &entry.event {
         Event::Moved(moved) => moved.history.as_slice(),

@@ -33,7 +33,7 @@ struct Plan {
     first_attempt_s: u32,
     fresh: bool,
     resumed: bool,
-    approval: Option<ApprovalRecord>,
+    approval: Option<Box<ApprovalRecord>>,
 }
 
 impl Turn<'_> {
@@ -160,7 +160,7 @@ impl Turn<'_> {
                     None => None,
                     Some(need) => match self.spendable(need, &work.key, &work.args) {
                         Ok(approval) => Some(approval),
-                        Err(stands) => return Ok(Judged::Refused(Reply::NotApproved(stands.map(Box::new)))),
+                        Err(stands) => return Ok(Judged::Refused(Reply::NotApproved(stands))),
                     },
                 };
                 Judged::Grant(Plan { record, attempt, first_attempt_s, fresh, resumed, approval })
@@ -249,7 +249,7 @@ impl Turn<'_> {
         };
         let granted = self.append(&work.key, before, NEW_TOKEN, Event::Grant(event))?;
         match (plan.approval, plan.record) {
-            (Some(approval), _) => self.spend(approval, granted.token)?,
+            (Some(approval), _) => self.spend(*approval, granted.token)?,
             (None, Some(old)) if plan.resumed => self.pass_on(old.token, granted.token)?,
             (None, _) => {}
         }

@@ -272,12 +272,12 @@ impl Turn<'_> {
         need: ApprovalNeed,
         key: &KeyDigest,
         args: &[u8; 32],
-    ) -> std::result::Result<ApprovalRecord, Option<ApprovalRecord>> {
+    ) -> std::result::Result<Box<ApprovalRecord>, Option<Box<ApprovalRecord>>> {
         let found = match need {
             ApprovalNeed::Newest => self.newest_approval(key, args),
             ApprovalNeed::This(id) => self.approval(id),
         };
-        let Some(record) = found else { return Err(None) };
+        let Some(record) = found.map(Box::new) else { return Err(None) };
         let fits = record.event.key == *key && record.event.args == *args;
         if fits && record.seen(self.now) == ApprovalSeen::Approved { Ok(record) } else { Err(Some(record)) }
     }
