@@ -13,8 +13,10 @@ mod key;
 mod ledger;
 mod once;
 mod outcome;
+mod reconcile;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+pub mod tool;
 
 pub use claim::{
     Answer, Claim, Claimed, Conflict, Doubt, DoubtReason, FencingToken, Finding, InProgress, Keep, Probe, Recovery,
@@ -29,3 +31,4 @@ pub use key::{ArgsDigest, Downstream, Fingerprint, Key, Scope, Selection};
 pub use ledger::Ledger;
 pub use once::Grants;
 pub use outcome::{Class, EffectError, Kind, Outcome, Stored};
+pub use reconcile::{Reconcile, Reconciled};
