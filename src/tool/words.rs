@@ -81,19 +81,17 @@ pub(super) fn of(status: Status) -> Words {
             true,
         ),
         Status::AwaitingApproval => words(
-            "A person must approve this first; nothing has happened yet. Do not retry, and do not try another way. \
-             Tell the user that it waits for approval.",
+            "A person must approve this first; this call did nothing. Do not retry, and do not try another way. Tell the user that it waits for approval.",
             Decides::Approver,
             true,
         ),
         Status::Denied => words(
-            "A person refused this; nothing has happened, and nothing will. Do not retry, and do not try another \
-             way. Tell the user that it was refused.",
+            "A person refused this; this call did nothing. Do not retry, and do not try another way. Tell the user that it was refused.",
             Decides::Nobody,
             true,
         ),
         Status::Expired => words(
-            "The approval for this was not given or used in time; nothing has happened. Do not retry by yourself: a \
+            "The approval for this was not given or used in time; this call did nothing. Do not retry by yourself: a \
              person must ask for a new approval.",
             Decides::Approver,
             true,
@@ -111,7 +109,7 @@ pub(super) fn of(status: Status) -> Words {
             true,
         ),
         Status::ErrorBefore => words(
-            "The call was not started: nothing has happened. The result says what was wrong with it. Correct it, and \
+            "The call was not started; it did nothing. The result says what was wrong with it. Correct it, and \
              ask again.",
             Decides::Caller,
             false,
@@ -127,7 +125,7 @@ pub(super) fn of(status: Status) -> Words {
 
 /// A call that is started only once the ledger works again.
 pub(super) const STORAGE_BEFORE: Words = words(
-    "The call was not started: nothing has happened. The ledger that protects it from happening twice cannot be used \
+    "The call was not started; it did nothing. The ledger that protects it from happening twice cannot be used \
      right now. Do not retry; an operator must look at the ledger.",
     Decides::Operator,
     true,
