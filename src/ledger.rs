@@ -110,6 +110,11 @@ impl Ledger {
         view(core, key, Some(&record), seen, now)
     }
 
+    /// Since when a key stands as it does, in milliseconds since 1970.
+    pub(crate) fn since_ms(&self, key: &Key) -> Option<u64> {
+        self.core().index.get(key.digest()).map(|record| u64::from(record.since_s) * 1000)
+    }
+
     /// Asks to be the one who runs an action. A grant is on disk when this returns (P1).
     ///
     /// A claim with [`Recovery::Reconcile`](crate::Recovery::Reconcile) may run its probe on this

@@ -17,8 +17,10 @@ mod key;
 mod ledger;
 mod once;
 mod outcome;
+mod reconcile;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+pub mod tool;
 mod transaction;
 
 pub use approval::{Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, Decision, NotApproved};
@@ -36,4 +38,5 @@ pub use key::{ArgsDigest, Downstream, Fingerprint, Key, Scope, Selection};
 pub use ledger::Ledger;
 pub use once::Grants;
 pub use outcome::{Class, EffectError, Kind, Outcome, Stored};
+pub use reconcile::{Reconcile, Reconciled};
 pub use transaction::{Committed, Refusal, Transacted, Transaction};
