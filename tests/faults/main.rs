@@ -10,5 +10,16 @@ mod driver;
 mod kit;
 mod t01_crash_at_every_sync;
 mod t02_crash_in_recovery;
+mod t03_kill;
+mod t04_failed_sync;
+mod t05_io_errors;
+mod t06_disk_full;
+
 mod t08_state_machine;
 mod t09_same_trace;
+
+
+
+
+
+
