@@ -205,6 +205,22 @@ impl Core {
         self.stop_keeper();
     }
 
+    /// Passes on what a reader read. A storage failure closes the ledger from there too (P13): redb
+    /// takes no write after a failed read. Never with the pen in hand.
+    pub fn heard<T>(&self, read: Result<T>) -> Result<T> {
+        if let Err(error) = &read
+            && writer::is_fatal(error)
+            && error.kind() != ErrorKind::Damaged
+            && self.check_open().is_ok()
+        {
+            let mut pen = self.line.pen();
+            let answers = writer::fail(self, &mut pen, error, ErrorKind::Storage, Vec::new());
+            drop(pen);
+            answers.give(self);
+        }
+        read
+    }
+
     /// Waits for one request on this thread. A lone caller writes its own batch.
     pub fn call(&self, work: Work) -> Answered {
         self.check_call()?;
@@ -382,7 +398,7 @@ impl Core {
         if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record.link)) {
             return Ok(Stored::Kept(outcome));
         }
-        let Some(outcome) = self.store()?.body(record.link, kind, error)? else {
+        let Some(outcome) = self.heard(self.store()?.body(record.link, kind, error))? else {
             // Gone between the look and the read: its retention passed, and a sweep came by.
             if self.times.now().late >= record.body_until() {
                 return Ok(not_kept);
@@ -599,7 +615,7 @@ impl Core {
 
     /// The outcome's body by its row, for the history.
     pub fn body(&self, row: u64, kind: crate::outcome::Kind, error: bool) -> Result<Option<Outcome>> {
-        self.store()?.body(row, kind, error)
+        self.heard(self.store()?.body(row, kind, error))
     }
 }
 

@@ -60,7 +60,7 @@ impl Session {
         if let Some(session) = living.iter().filter_map(Weak::upgrade).find(same) {
             return Ok(session);
         }
-        let id = random_id()?;
+        let id = random_id(&**disk)?;
         let session = Arc::new(Session {
             head: SessionHead { ledger_id, id, boot_id, pid },
             disk: Arc::clone(disk),
@@ -239,8 +239,6 @@ pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<(PathBuf, [u8; 
 }
 
 /// A random name that nobody has.
-pub(crate) fn random_id() -> Result<[u8; 16]> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| Error::new(ErrorKind::Storage, format!("no random numbers: {error}")))?;
-    Ok(id)
+pub(crate) fn random_id(disk: &dyn Disk) -> Result<[u8; 16]> {
+    disk.random_id().map_err(|error| Error::new(ErrorKind::Storage, format!("no random numbers: {error}")))
 }

@@ -182,7 +182,7 @@ fn is_abandoned(request: &Request) -> bool {
 }
 
 /// Whether the ledger can go on after this error.
-fn is_fatal(error: &Error) -> bool {
+pub(crate) fn is_fatal(error: &Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Storage | ErrorKind::Unknown | ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Missing
