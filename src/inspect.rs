@@ -234,6 +234,8 @@ impl Ledger {
     pub fn list(&self, standing: Standing, after: Option<&Key>, limit: usize) -> Result<Listed> {
         self.attend_all()?;
         let core = self.core();
+        // Makes the coarse time, which the walk uses, the exact one.
+        core.times.now();
         let mut found: Vec<KeyDigest> = Vec::new();
         core.index.walk(after.map(Key::digest), |key, record| {
             let (seen, _) = core.seen(&record);
@@ -279,6 +281,7 @@ impl Ledger {
         self.attend_all()?;
         let core = self.core();
         let mut stats = Stats::default();
+        core.times.now();
         core.index.for_each(|_, record| {
             let (seen, _) = core.seen(record);
             match seen {

@@ -345,7 +345,9 @@ impl Core {
             }
             StoredStanding::Uncertain(_) => (u64::MAX, 0),
         };
-        let now = if limit.saturating_sub(time) > NEAR_MS { coarse } else { self.times.now() };
+        // Without threads nobody else refreshes the coarse time.
+        let far = self.options.threads && limit.saturating_sub(time) > NEAR_MS;
+        let now = if far { coarse } else { self.times.now() };
         (record.seen(now, self.holder(record)), now)
     }
 
