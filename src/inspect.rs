@@ -1,5 +1,9 @@
 //! Looking at a ledger: one key whole, its history, keys by standing, counts, and a full check.
 
+mod order;
+
+use std::collections::BTreeSet;
+
 use crate::claim::{Doubt, FencingToken, Standing, View};
 use crate::engine::codec::{self, Meta};
 use crate::engine::core::Core;
@@ -7,6 +11,7 @@ use crate::engine::event::{ApprovalLine, ApprovalWhat, Body, Told, ToldWhat};
 use crate::engine::history::{self, Chain};
 use crate::engine::index::KeyDigest;
 use crate::engine::request::Work;
+use crate::engine::side;
 use crate::engine::state::{Record, Seen, Stored as StoredStanding};
 use crate::engine::store::Store;
 use crate::error::{Error, Result};
@@ -217,13 +222,13 @@ impl Ledger {
         self.attend_all()?;
         let core = self.core();
         let told = chain(core, key.digest())?.map(|(_, chain)| chain.into_told()).unwrap_or_default();
-        let mut pasts = told.into_iter().map(|told| past(core, told)).collect::<Result<Vec<_>>>()?;
-        let side = core.side.read();
-        pasts.extend(side.of_key(key.digest()).flat_map(|record| record.event.lines.iter()).map(approval_past));
-        drop(side);
-        // Stable: what one commit wrote stays in its order.
-        pasts.sort_by_key(|past| past.at_ms);
-        Ok(pasts)
+        let own = told.into_iter().map(|told| past(core, told)).collect::<Result<Vec<_>>>()?;
+        let mut strands = vec![order::Strand::of_key(own)];
+        for approval in side::approvals_of(core, key.digest()) {
+            let lines = approval.lines.iter().map(approval_past).collect();
+            strands.push(order::Strand::of_approval(approval.id, lines));
+        }
+        Ok(order::woven(strands))
     }
 
     /// Up to `limit` keys of a standing, in ascending order of key, from the first after `after`.
@@ -321,7 +326,7 @@ impl Ledger {
         let core = self.core();
         core.check_call()?;
         let pen = core.line.pen();
-        let verified = core.store().and_then(|store| verify(&store, &pen.meta));
+        let verified = core.store().and_then(|store| verify(&store, &pen.meta, &side::bodies(core)));
         drop(pen);
         core.heard(verified)
     }
@@ -342,7 +347,8 @@ impl Ledger {
     }
 }
 
-fn verify(store: &Store, meta: &Meta) -> Result<Verified> {
+/// `bodies`: rows of bodies that must be there, whatever time it is.
+fn verify(store: &Store, meta: &Meta, bodies: &[u64]) -> Result<Verified> {
     let mut verified = Verified::default();
     let mut digest = 0_u128;
     let mut stated = Vec::new();
@@ -356,9 +362,15 @@ fn verify(store: &Store, meta: &Meta) -> Result<Verified> {
     if (verified.rows, digest) != (meta.count, meta.digest) {
         return Err(Error::damaged(format!("the log has {} rows where {} were written", verified.rows, meta.count)));
     }
+    let kept: BTreeSet<u64> = bodies.iter().copied().collect();
     for (row, body) in stated {
         // A body whose retention has passed may be gone; one that is there must be the one stated.
-        let Some(outcome) = store.body(row, body.kind, body.error)? else { continue };
+        let Some(outcome) = store.body(row, body.kind, body.error)? else {
+            if kept.contains(&row) {
+                return Err(Error::damaged(format!("body {row} should be in the file and is not")));
+            }
+            continue;
+        };
         let bytes = outcome.body();
         if (bytes.len() as u64, codec::body_checksum(bytes)) != (body.len, body.crc) {
             return Err(Error::damaged(format!("outcome {row} is not the one that its event states")));

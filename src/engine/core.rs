@@ -615,6 +615,12 @@ impl Core {
         records.filter(|record| record.link == pen.own && record.standing == StoredStanding::InProgress).count() as u64
     }
 
+    /// Returns once what is being committed is published: a reader that met a file newer than the
+    /// memory looks again after this.
+    pub fn wait_for_writer(&self) {
+        drop(self.line.pen());
+    }
+
     /// The outcome's body by its row, for the history.
     pub fn body(&self, row: u64, kind: crate::outcome::Kind, error: bool) -> Result<Option<Outcome>> {
         self.heard(self.store()?.body(row, kind, error))

@@ -419,6 +419,7 @@ fn scan(store: &Store, meta: Meta, index: &Index, side: &mut Side) -> Result<Pen
         }
     });
     pen.garbage = count.saturating_sub(rows + loose + side.rows());
+    side.approvals.values().for_each(|record| pen.due.approval_of(&record.event));
     pen.due.settle_order(store.first_body()?);
     Ok(pen)
 }

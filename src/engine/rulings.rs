@@ -156,12 +156,10 @@ impl Turn<'_> {
         let ask = Ask::Claim { fingerprint: work.fingerprint, rule: work.terms.recovery, probe };
         Ok(match (state::decide(record.as_ref(), &ask, self.now, holder), record) {
             (Decision::Grant { attempt, first_attempt_s, fresh, resumed }, record) => {
-                let approval = match work.approval.filter(|_| !resumed) {
-                    None => None,
-                    Some(need) => match self.spendable(need, &work.key, &work.args) {
-                        Ok(approval) => Some(approval),
-                        Err(stands) => return Ok(Judged::Refused(Reply::NotApproved(stands))),
-                    },
+                let resumes = record.filter(|_| resumed).map(|record| record.token);
+                let approval = match self.to_spend(work, resumes) {
+                    Ok(approval) => approval,
+                    Err(stands) => return Ok(Judged::Refused(Reply::NotApproved(stands))),
                 };
                 Judged::Grant(Plan { record, attempt, first_attempt_s, fresh, resumed, approval })
             }

@@ -198,7 +198,10 @@ impl Store {
         error: bool,
     ) -> Result<Option<crate::outcome::Outcome>> {
         let row = self.reading(|db| {
-            let row = db.begin_read()?.open_table(OUTCOMES)?.get(number)?;
+            // The table lives until the bytes are copied: a row of `get` does not keep its read
+            // transaction alive, and its page would be free for the writer.
+            let outcomes = db.begin_read()?.open_table(OUTCOMES)?;
+            let row = outcomes.get(number)?;
             Ok(row.map(|row| {
                 codec::open_body(number, row.value()).map(|body| crate::outcome::Outcome::new(kind, error, body))
             }))

@@ -175,9 +175,10 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
     answers
 }
 
-/// Whether a claimer has left: what nobody takes is not granted in the first place.
+/// Whether a claimer has left: what nobody takes is not granted in the first place. Nor are the cells
+/// of its transaction written, which no release would put back.
 fn is_abandoned(request: &Request) -> bool {
-    let claims = matches!(request.work, Work::Claim(_));
+    let claims = matches!(request.work, Work::Claim(_) | Work::Transaction(_));
     claims && request.cell.as_ref().is_some_and(|cell| !cell.is_waited_for())
 }
 
