@@ -363,6 +363,11 @@ impl Core {
         self.sessions.read().get(&session).map(|view| view.event.pid)
     }
 
+    /// What the log says of a session.
+    pub fn session_event(&self, session: u64) -> Option<SessionEvent> {
+        self.sessions.read().get(&session).map(|view| view.event.clone())
+    }
+
     /// Notes a session that the log now has.
     pub fn know_session(&self, event: &SessionEvent, own: bool) {
         if own {

@@ -215,6 +215,16 @@ pub(crate) fn look(
     Ok(Sight { holder, left })
 }
 
+/// Whether a holder's session is worth opening the ledger for: it is over, or it left an outcome of
+/// this grant. Needs no lock on the ledger.
+pub(crate) fn has_news(sight: &Sight, key: &[u8; 32], token: u64) -> bool {
+    match sight.holder {
+        // A missing file is one that was tidied up under the ledger's lock.
+        Holder::Gone | Holder::Unknown => true,
+        Holder::Alive => sight.left.iter().any(|left| left.token == token && left.key == *key),
+    }
+}
+
 fn read_left(file: &dyn DiskFile) -> std::io::Result<Vec<LeftOutcome>> {
     let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or_default()];
     file.read_at(0, &mut bytes)?;
