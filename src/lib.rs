@@ -42,3 +42,7 @@ pub use outcome::{Class, EffectError, Kind, Outcome, Stored};
 pub use reconcile::{Reconcile, Reconciled};
 pub use transaction::{Committed, Refusal, Transacted, Transaction};
 pub use watch::Watch;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
