@@ -207,8 +207,8 @@ impl Grant {
     /// # Errors
     /// As [`complete`](Grant::complete).
     pub fn settle(mut self, settlement: Settlement) -> Result<Settled> {
-        self.core.check_call()?;
         let outcome = settlement.outcome();
+        self.core.check_call().map_err(|error| error.after_effect(outcome.clone()))?;
         self.end();
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
         let answer = self.core.call(work).and_then(|reply| settled(&self.core, &self.key, reply));
@@ -228,10 +228,11 @@ impl Grant {
     }
 
     fn send(&mut self, settlement: Settlement) -> Result<(Receive<Answered>, Option<Outcome>)> {
-        self.core.check_call()?;
         let outcome = settlement.outcome();
+        let after = |error: Error| error.after_effect(outcome.clone());
+        self.core.check_call().map_err(after)?;
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
-        let receive = self.core.send(work)?;
+        let receive = self.core.send(work).map_err(after)?;
         self.end();
         Ok((receive, outcome))
     }

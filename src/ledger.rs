@@ -90,20 +90,29 @@ impl Ledger {
     pub fn check(&self, key: &Key) -> Result<View> {
         let core = self.core();
         core.check_open()?;
-        let found = core.index.read(key.digest(), |record, body| {
-            let (seen, now) = core.seen(record);
-            match (seen, body) {
-                (Seen::Vacant, _) => Ok(View::Vacant),
-                (Seen::Done { kept: true }, Some(body)) => Ok(View::Done(Stored::Kept(body.clone()))),
-                (Seen::Failed { kept: true }, Some(body)) => Ok(View::Failed(Stored::Kept(body.clone()))),
-                (seen, _) => Err((*record, seen, now)),
+        let Some((record, slot)) = core.index.look(key.digest()) else { return Ok(View::Vacant) };
+        let (seen, now) = core.seen(&record);
+        let cached = || core.index.body(slot, record.link).map(Stored::Kept);
+        match seen {
+            Seen::Vacant => return Ok(View::Vacant),
+            Seen::Done { kept: true } => {
+                if let Some(stored) = cached() {
+                    return Ok(View::Done(stored));
+                }
             }
-        });
-        match found {
-            None => Ok(View::Vacant),
-            Some(Ok(view)) => Ok(view),
-            Some(Err((record, seen, now))) => view(core, key, Some(&record), seen, now),
+            Seen::Failed { kept: true } => {
+                if let Some(stored) = cached() {
+                    return Ok(View::Failed(stored));
+                }
+            }
+            Seen::Done { .. } | Seen::Failed { .. } | Seen::InProgress | Seen::Uncertain(_) => {}
         }
+        view(core, key, Some(&record), seen, now)
+    }
+
+    /// Since when a key stands as it does, in milliseconds since 1970.
+    pub(crate) fn since_ms(&self, key: &Key) -> Option<u64> {
+        self.core().index.get(key.digest()).map(|record| u64::from(record.since_s) * 1000)
     }
 
     /// Asks to be the one who runs an action. A grant is on disk when this returns (P1).
@@ -140,7 +149,8 @@ impl Ledger {
         core.check_call()?;
         once::check_not_inside(core, claim.key())?;
         let Some(record) = core.index.get(claim.key().digest()) else { return Ok(None) };
-        let (seen, _) = core.seen(&record);
+        // By the exact time: a claim may be all that happens here, and then nothing else reads a clock.
+        let seen = seen_now(core, &record);
         let settled = matches!(seen, Seen::Done { .. } | Seen::Failed { .. });
         if !settled {
             return Ok(None);

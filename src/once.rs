@@ -164,6 +164,7 @@ impl<E: Future> Future for Running<E> {
     }
 }
 
+#[allow(clippy::result_large_err)] // An answer is the usual end of a repeat, not an exception.
 fn granted(claimed: Claimed) -> std::result::Result<Grant, Answer> {
     match claimed {
         Claimed::Granted(grant) => Ok(grant),

@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use crate::approval::ApprovalId;
 use crate::cell::{self, Cell, Version};
 use crate::claim::{Claim, Claimed, Recovery};
-use crate::engine::line::Receive;
-use crate::engine::request::{Answered, CellWork, Change, Refused, Reply, TransactionWork, Work};
+use crate::engine::request::{CellWork, Change, Refused, Reply, TransactionWork, Work};
 use crate::engine::side::{self, ApprovalNeed};
 use crate::engine::sync::Arc;
 use crate::error::{Error, Result};
@@ -171,15 +170,13 @@ impl Transaction {
 
     /// [`commit`](Transaction::commit) as a future. Dropped before it is ready, it gives back what it
     /// was granted; cells that were written stand.
-    pub fn commit_async(self) -> impl Future<Output = Result<Transacted>> + Send {
-        async move {
-            let (work, claims) = self.work()?;
-            let names: Vec<String> = work.cells.iter().map(|cell| cell.name.clone()).collect();
-            let core = Arc::clone(self.ledger.core());
-            let receive: Receive<Answered> = core.send(Work::Transaction(Box::new(work)))?;
-            let reply = once::Claiming::new(core, receive).await?;
-            transacted(&self.ledger, &claims, &names, reply)
-        }
+    pub async fn commit_async(self) -> Result<Transacted> {
+        let (work, claims) = self.work()?;
+        let names: Vec<String> = work.cells.iter().map(|cell| cell.name.clone()).collect();
+        let core = Arc::clone(self.ledger.core());
+        let receive = core.send(Work::Transaction(Box::new(work)))?;
+        let reply = once::Claiming::new(core, receive).await?;
+        transacted(&self.ledger, &claims, &names, reply)
     }
 
     /// Checks the members once, and makes them ready for the writer.

@@ -21,7 +21,7 @@ use crate::engine::clock::{Now, Times};
 use crate::engine::codec::AnchorState;
 use crate::engine::event::{Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile};
-use crate::engine::index::{Index, KeyDigest};
+use crate::engine::index::{Index, KeyDigest, SlotId};
 use crate::engine::line::{Cell, Line, Receive};
 use crate::engine::request::{Answered, Reply, Request, Work};
 use crate::engine::session::{self, Session};
@@ -73,7 +73,7 @@ struct SessionView {
 
 #[derive(Default)]
 struct BodyCache {
-    order: VecDeque<(KeyDigest, u64, usize)>,
+    order: VecDeque<(SlotId, u64, usize)>,
     bytes: usize,
 }
 
@@ -205,6 +205,22 @@ impl Core {
         self.stop_keeper();
     }
 
+    /// Passes on what a reader read. A storage failure closes the ledger from there too (P13): redb
+    /// takes no write after a failed read. Never with the pen in hand.
+    pub fn heard<T>(&self, read: Result<T>) -> Result<T> {
+        if let Err(error) = &read
+            && writer::is_fatal(error)
+            && error.kind() != ErrorKind::Damaged
+            && self.check_open().is_ok()
+        {
+            let mut pen = self.line.pen();
+            let answers = writer::fail(self, &mut pen, error, ErrorKind::Storage, Vec::new());
+            drop(pen);
+            answers.give(self);
+        }
+        read
+    }
+
     /// Waits for one request on this thread. A lone caller writes its own batch.
     pub fn call(&self, work: Work) -> Answered {
         self.check_call()?;
@@ -329,7 +345,9 @@ impl Core {
             }
             StoredStanding::Uncertain(_) => (u64::MAX, 0),
         };
-        let now = if limit.saturating_sub(time) > NEAR_MS { coarse } else { self.times.now() };
+        // Without threads nobody else refreshes the coarse time.
+        let far = self.options.threads && limit.saturating_sub(time) > NEAR_MS;
+        let now = if far { coarse } else { self.times.now() };
         (record.seen(now, self.holder(record)), now)
     }
 
@@ -343,6 +361,11 @@ impl Core {
     /// The process id of a record's session.
     pub fn pid_of(&self, session: u64) -> Option<u32> {
         self.sessions.read().get(&session).map(|view| view.event.pid)
+    }
+
+    /// What the log says of a session.
+    pub fn session_event(&self, session: u64) -> Option<SessionEvent> {
+        self.sessions.read().get(&session).map(|view| view.event.clone())
     }
 
     /// Notes a session that the log now has.
@@ -378,11 +401,11 @@ impl Core {
         if !kept {
             return Ok(not_kept);
         }
-        let cached = self.index.read(key, |now, body| (now.link == record.link).then(|| body.cloned()).flatten());
-        if let Some(outcome) = cached.flatten() {
+        let slot = self.index.look(key).filter(|(now, _)| now.link == record.link).map(|(_, slot)| slot);
+        if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record.link)) {
             return Ok(Stored::Kept(outcome));
         }
-        let Some(outcome) = self.store()?.body(record.link, kind, error)? else {
+        let Some(outcome) = self.heard(self.store()?.body(record.link, kind, error))? else {
             // Gone between the look and the read: its retention passed, and a sweep came by.
             if self.times.now().late >= record.body_until() {
                 return Ok(not_kept);
@@ -392,22 +415,27 @@ impl Core {
         if outcome.body().len() as u64 != u64::from(record.body_len) {
             return Err(Error::damaged(format!("outcome {} is not as long as its event says", record.link)));
         }
-        if self.index.cache(key, record.link, Some(outcome.clone())) {
-            self.cached(key, record.link, outcome.body().len());
+        if let Some(slot) = slot {
+            self.cache(slot, record.link, outcome.clone());
         }
         Ok(Stored::Kept(outcome))
     }
 
-    /// Notes a body that was put into the index, and takes out the oldest over the limit.
-    pub fn cached(&self, key: &KeyDigest, row: u64, bytes: usize) {
+    /// Caches a body, and takes out the oldest over the limit.
+    pub fn cache(&self, slot: SlotId, row: u64, body: Outcome) {
+        let bytes = body.body().len();
+        if bytes > self.options.cache_bytes {
+            return;
+        }
+        self.index.cache(slot, Some((row, body)));
         let mut cache = self.cache.lock();
-        cache.order.push_back((*key, row, bytes));
+        cache.order.push_back((slot, row, bytes));
         cache.bytes += bytes;
         while cache.bytes > self.options.cache_bytes
-            && let Some((key, row, bytes)) = cache.order.pop_front()
+            && let Some((slot, row, bytes)) = cache.order.pop_front()
         {
             cache.bytes -= bytes;
-            self.index.cache(&key, row, None);
+            self.index.uncache(slot, row);
         }
     }
 
@@ -600,7 +628,7 @@ impl Core {
 
     /// The outcome's body by its row, for the history.
     pub fn body(&self, row: u64, kind: crate::outcome::Kind, error: bool) -> Result<Option<Outcome>> {
-        self.store()?.body(row, kind, error)
+        self.heard(self.store()?.body(row, kind, error))
     }
 }
 

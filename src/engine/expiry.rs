@@ -166,6 +166,10 @@ impl Turn<'_> {
         let mut swept = Swept::default();
         for slot in self.pen.due.take_keys(self.now, limit) {
             let Some((key, record)) = self.core.index.at(slot) else { continue };
+            // What this batch granted anew is not in the index yet, and must not be forgotten.
+            if self.is_changed(&key) {
+                continue;
+            }
             if record.is_forgotten(self.now) && !record.form.is_marked() {
                 self.forget(&key);
                 swept.keys += 1;
@@ -176,7 +180,8 @@ impl Turn<'_> {
             swept.bodies += 1;
         }
         swept.approvals += self.sweep_approvals(APPROVALS_MAX);
-        if self.is_dirty() {
+        // Once in a batch: the file still shows the rows that an earlier sweep of it takes out.
+        if self.is_dirty() && !self.drops_rows() {
             self.clean(&mut swept)?;
         }
         Ok(swept)

@@ -183,7 +183,7 @@ fn create(
     let failed = |error| Error::io("creating", &paths.creating, error);
     let stamp = Times::resume(Arc::clone(&options.clock), 0, None).stamp().1;
     let meta = Meta {
-        ledger_id: session::random_id()?,
+        ledger_id: session::random_id(disk)?,
         epoch: 1,
         // From 1: 0 stands for «no sequence».
         next_sequence: 1,
@@ -227,7 +227,7 @@ impl Opening {
         if self.needs_page_pass(anchor.as_ref()) {
             write_pages_back(path, &*file)?;
         }
-        let store = Store::open(path, file, checks_integrity(clean))?;
+        let store = Store::open(path, file, checks_integrity(clean), self.options.page_cache_bytes)?;
         let meta = store.meta()?;
         if let Some(anchor) = &anchor
             && !adopting
@@ -354,20 +354,36 @@ fn raise(meta: &mut Meta, anchor: Option<&Anchor>) {
 }
 
 /// Reads every page, writes it back and syncs: what only the cache holds is on disk after it.
-fn write_pages_back(path: &Path, file: &dyn DiskFile) -> Result<()> {
-    const CHUNK: u64 = 1 << 20;
+///
+/// A sync tells of earlier writes too: where writes are checkpointed later (ext4 with its data in
+/// the journal), the first one may report what the pass has just mended. So a failed sync means the
+/// whole pass once more; a second failure is a disk that does not write.
+pub(crate) fn write_pages_back(path: &Path, file: &dyn DiskFile) -> Result<()> {
     let failed = |error| Error::io("writing back", path, error);
-    let len = file.len().map_err(failed)?;
+    rewrite_pages(file).map_err(failed)?;
+    if file.sync().is_ok() {
+        return Ok(());
+    }
+    rewrite_pages(file).map_err(failed)?;
+    file.sync().map_err(|error| {
+        Error::io("writing back every page, for the second time, of", path, error)
+            .next("the disk does not keep what is written to it: copy the file elsewhere before anything else")
+    })
+}
+
+fn rewrite_pages(file: &dyn DiskFile) -> std::io::Result<()> {
+    const CHUNK: u64 = 1 << 20;
+    let len = file.len()?;
     let mut bytes = vec![0; CHUNK as usize];
     let mut at = 0;
     while at < len {
         let count = (len - at).min(CHUNK);
         let Some(chunk) = bytes.get_mut(..count as usize) else { break };
-        file.read_at(at, chunk).map_err(failed)?;
-        file.write_at(at, chunk).map_err(failed)?;
+        file.read_at(at, chunk)?;
+        file.write_at(at, chunk)?;
         at += count;
     }
-    file.sync().map_err(failed)
+    Ok(())
 }
 
 /// Reads the whole log into the index, and compares count and digest.
@@ -416,7 +432,7 @@ fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, ent
     side.replay(sequence, &entry.event);
     let Some(key) = entry.event.key() else { return };
     let Some(record) = replay::apply(index.get(key), sequence, entry) else { return };
-    let slot = index.put(key, record, None);
+    let slot = index.put(key, &record);
     pen.due.settled(slot, &record);
     let history = match &entry.event {
         Event::Moved(moved) => moved.history.as_slice(),

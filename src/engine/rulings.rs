@@ -33,7 +33,7 @@ struct Plan {
     first_attempt_s: u32,
     fresh: bool,
     resumed: bool,
-    approval: Option<ApprovalRecord>,
+    approval: Option<Box<ApprovalRecord>>,
 }
 
 impl Turn<'_> {
@@ -159,7 +159,7 @@ impl Turn<'_> {
                 let resumes = record.filter(|_| resumed).map(|record| record.token);
                 let approval = match self.to_spend(work, resumes) {
                     Ok(approval) => approval,
-                    Err(stands) => return Ok(Judged::Refused(Reply::NotApproved(stands.map(Box::new)))),
+                    Err(stands) => return Ok(Judged::Refused(Reply::NotApproved(stands))),
                 };
                 Judged::Grant(Plan { record, attempt, first_attempt_s, fresh, resumed, approval })
             }
@@ -247,7 +247,7 @@ impl Turn<'_> {
         };
         let granted = self.append(&work.key, before, NEW_TOKEN, Event::Grant(event))?;
         match (plan.approval, plan.record) {
-            (Some(approval), _) => self.spend(approval, granted.token)?,
+            (Some(approval), _) => self.spend(*approval, granted.token)?,
             (None, Some(old)) if plan.resumed => self.pass_on(old.token, granted.token)?,
             (None, _) => {}
         }

@@ -346,8 +346,8 @@ impl Turn<'_> {
         &self,
         work: &ClaimWork,
         resumes: Option<u64>,
-    ) -> std::result::Result<Option<ApprovalRecord>, Option<ApprovalRecord>> {
-        match resumes.and_then(|token| self.spent_by(token)) {
+    ) -> std::result::Result<Option<Box<ApprovalRecord>>, Option<Box<ApprovalRecord>>> {
+        match resumes.and_then(|token| self.spent_by(token)).map(Box::new) {
             Some(spent) if spent.event.args == work.args => Ok(None),
             Some(spent) => Err(Some(spent)),
             None => work.approval.map(|need| self.spendable(need, &work.key, &work.args)).transpose(),
@@ -360,12 +360,12 @@ impl Turn<'_> {
         need: ApprovalNeed,
         key: &KeyDigest,
         args: &[u8; 32],
-    ) -> std::result::Result<ApprovalRecord, Option<ApprovalRecord>> {
+    ) -> std::result::Result<Box<ApprovalRecord>, Option<Box<ApprovalRecord>>> {
         let found = match need {
             ApprovalNeed::Newest => self.newest_approval(key, args),
             ApprovalNeed::This(id) => self.approval(id),
         };
-        let Some(record) = found else { return Err(None) };
+        let Some(record) = found.map(Box::new) else { return Err(None) };
         let fits = record.event.key == *key && record.event.args == *args;
         if fits && record.seen(self.now) == ApprovalSeen::Approved { Ok(record) } else { Err(Some(record)) }
     }

@@ -5,3 +5,5 @@
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(onceledger_shuttle))]
 pub(crate) use std::sync::Arc;
+#[cfg(not(onceledger_shuttle))]
+pub(crate) use std::sync::atomic;

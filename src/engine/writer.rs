@@ -183,7 +183,7 @@ fn is_abandoned(request: &Request) -> bool {
 }
 
 /// Whether the ledger can go on after this error.
-fn is_fatal(error: &Error) -> bool {
+pub(crate) fn is_fatal(error: &Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Storage | ErrorKind::Unknown | ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Missing
@@ -221,10 +221,9 @@ fn publish(core: &Core, pen: &mut Pen) {
         let stored = record.link != 0 && matches!(record.standing, Stored::Done | Stored::Failed);
         let body = stored.then(|| pen.batch.bodies.iter().rev().find(|(row, _)| *row == record.link));
         let body = body.flatten().map(|(_, body)| body.clone());
-        let bytes = body.as_ref().map_or(0, |body| body.body().len());
-        let slot = core.index.put(&key, record, body);
-        if bytes > 0 {
-            core.cached(&key, record.link, bytes);
+        let slot = core.index.put(&key, &record);
+        if let Some(body) = body {
+            core.cache(slot, record.link, body);
         }
         pen.due.settled(slot, &record);
     }

@@ -1,12 +1,11 @@
 //! onceledger, through its public API only.
-//!
-//! Written against section 9 of the design; not compiled until the feature `ours` is on.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use onceledger::{Claim, Config, Key, Ledger, Outcome, Scope};
+use onceledger::canonical::Value;
+use onceledger::{Claim, Claimed, Key, Ledger, Options, Outcome, Scope, Selection, Settlement, View};
 
 use crate::peer::{AsyncPeer, Peer, Reader, Reply, Tally};
 use crate::subject::Subject;
@@ -21,12 +20,15 @@ fn path_in(dir: &Path) -> PathBuf {
     dir.join("ledger.redb")
 }
 
-fn reply(reply: onceledger::Reply) -> Reply<onceledger::Grant> {
-    match reply {
-        onceledger::Reply::Granted(grant) => Reply::Granted(grant),
-        onceledger::Reply::AlreadyDone(stored) => {
-            Reply::Done(stored.outcome().map_or(0, |o| o.body().len()))
-        }
+/// A cache that holds every outcome of the largest population, as the peers' caches do.
+fn options() -> Options {
+    Options::new().cache_bytes(1 << 30)
+}
+
+fn reply(claimed: Claimed) -> Reply<onceledger::Grant> {
+    match claimed {
+        Claimed::Granted(grant) => Reply::Granted(grant),
+        Claimed::AlreadyDone(stored) => Reply::Done(stored.outcome().map_or(0, |o| o.body().len())),
         _ => Reply::Held,
     }
 }
@@ -39,17 +41,17 @@ impl Peer for Ours {
     type Reader = OursReader;
 
     fn key(number: u64) -> Key {
-        Key::action(&SCOPE, "refund", [number.to_string()])
+        Key::action(&SCOPE, "refund", [number.to_string()]).expect("a plain part")
     }
 
     fn create(dir: &Path, done: u64) -> Result<Self> {
-        let ours = Ours(Ledger::create(path_in(dir))?);
+        let ours = Ours(options().create(path_in(dir))?);
         drive::fill(&ours, 0..done, crate::work::OUTCOME)?;
         Ok(ours)
     }
 
     fn claim(&self, key: &Key) -> Result<Reply<onceledger::Grant>> {
-        Ok(reply(self.0.claim(&Claim::unguarded(*key))?))
+        Ok(reply(self.0.claim(&Claim::unguarded(key.clone()))?))
     }
 
     fn settle(&self, grant: onceledger::Grant, outcome: &'static str) -> Result<()> {
@@ -67,10 +69,7 @@ impl AsyncPeer for Ours {
     }
 
     async fn settle_async(&self, grant: onceledger::Grant, outcome: &'static str) -> Result<()> {
-        Ok(grant
-            .complete_async(Outcome::json(outcome))
-            .await
-            .map(drop)?)
+        Ok(grant.settle_async(Settlement::done(Outcome::json(outcome))).await.map(drop)?)
     }
 }
 
@@ -78,24 +77,21 @@ impl Subject for Ours {
     const STANDS_IN: bool = false;
 
     fn open(dir: &Path) -> Result<Self> {
-        Ok(Ours(Ledger::open(path_in(dir))?))
+        Ok(Ours(options().open(path_in(dir))?))
     }
 
     fn close(self) -> Result<()> {
-        Ok(self.0.close()?)
+        Ok(self.0.close().map(drop)?)
     }
 
     fn create_keeping(dir: &Path, keep: Duration) -> Result<Self> {
-        let config = Config {
-            keep_body: keep,
-            keep_key: keep,
-            ..Config::default()
-        };
-        Ok(Ours(Ledger::create_with(path_in(dir), config)?))
+        Ok(Ours(options().keep(keep).remember(keep).create(path_in(dir))?))
     }
 
     fn key_of_arguments(arguments: &str) -> Result<Key> {
-        Ok(Key::arguments(&SCOPE, "refund", arguments)?)
+        let none: [&str; 0] = [];
+        let selection = Selection::tool(&Value::parse(arguments)?, &none, &none)?;
+        Ok(Key::tool(&SCOPE, "refund", &selection)?)
     }
 }
 
@@ -106,7 +102,9 @@ impl Reader<Key> for OursReader {
     fn check(&mut self, keys: &[Key]) -> Result<Tally> {
         let mut tally = Tally::default();
         for key in keys {
-            if let Some(outcome) = self.0.check(key)?.outcome() {
+            if let View::Done(stored) = self.0.check(key)?
+                && let Some(outcome) = stored.outcome()
+            {
                 tally.add(outcome.body());
             }
         }
