@@ -7,9 +7,9 @@ use crate::engine::codec::{LeftBody, LeftOutcome, LeftSettlement, body_checksum}
 use crate::engine::core::Core;
 use crate::engine::event::{Body, End, Place, Reason};
 use crate::engine::line::Receive;
+use crate::engine::request::{Answered, Granted, Prepared, SettleWork, Work};
 use crate::engine::session::Session;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{Answered, Prepared, SettleWork, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Downstream, Key};
 use crate::ledger::{Ledger, settled};
@@ -139,9 +139,9 @@ pub(crate) fn prepare(outcome: Option<&Outcome>, exit_code: Option<i32>, outcome
 }
 
 impl Grant {
-    pub(crate) fn new(core: Arc<Core>, key: Key, token: u64, attempt: u32) -> Self {
-        core.session.hold(token);
-        Grant { core, key, token, attempt, live: true }
+    pub(crate) fn new(core: Arc<Core>, key: Key, granted: Granted) -> Self {
+        core.session.hold(granted.token);
+        Grant { core, key, token: granted.token, attempt: granted.attempt, live: true }
     }
 
     /// The key that was granted.

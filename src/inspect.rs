@@ -3,11 +3,11 @@
 use crate::claim::{Doubt, FencingToken, Standing, View};
 use crate::engine::codec;
 use crate::engine::core::Core;
-use crate::engine::event::{Body, Told, ToldWhat};
+use crate::engine::event::{ApprovalLine, ApprovalWhat, Body, Told, ToldWhat};
 use crate::engine::history::{self, Chain};
 use crate::engine::index::KeyDigest;
+use crate::engine::request::Work;
 use crate::engine::state::{Record, Seen, Stored as StoredStanding};
-use crate::engine::writer::Work;
 use crate::error::{Error, Result};
 use crate::key::{ArgsDigest, Fingerprint, Key, Scope};
 use crate::ledger::{Ledger, is_open, reason, seen_now, view};
@@ -89,6 +89,20 @@ pub enum PastWhat {
     LateFailed,
     /// A holder that had lost its claim gave it back.
     LateReleased,
+    /// Somebody asked for an approval.
+    ApprovalRequested,
+    /// Somebody said yes.
+    Approved,
+    /// Somebody said no.
+    Denied,
+    /// The request was taken back.
+    ApprovalWithdrawn,
+    /// A grant spent the approval.
+    ApprovalSpent,
+    /// A released or not-done grant gave the approval back.
+    ApprovalReturned,
+    /// What the approver was shown was dropped.
+    ApprovalRedacted,
 }
 
 impl PastWhat {
@@ -107,6 +121,13 @@ impl PastWhat {
             PastWhat::LateDone => "late_done",
             PastWhat::LateFailed => "late_failed",
             PastWhat::LateReleased => "late_released",
+            PastWhat::ApprovalRequested => "approval_requested",
+            PastWhat::Approved => "approved",
+            PastWhat::Denied => "denied",
+            PastWhat::ApprovalWithdrawn => "approval_withdrawn",
+            PastWhat::ApprovalSpent => "approval_spent",
+            PastWhat::ApprovalReturned => "approval_returned",
+            PastWhat::ApprovalRedacted => "approval_redacted",
         }
     }
 }
@@ -194,8 +215,14 @@ impl Ledger {
     pub fn history(&self, key: &Key) -> Result<Vec<Past>> {
         self.attend_all()?;
         let core = self.core();
-        let Some((_, chain)) = chain(core, key.digest())? else { return Ok(Vec::new()) };
-        chain.into_told().into_iter().map(|told| past(core, told)).collect()
+        let told = chain(core, key.digest())?.map(|(_, chain)| chain.into_told()).unwrap_or_default();
+        let mut pasts = told.into_iter().map(|told| past(core, told)).collect::<Result<Vec<_>>>()?;
+        let side = core.side.read();
+        pasts.extend(side.of_key(key.digest()).flat_map(|record| record.event.lines.iter()).map(approval_past));
+        drop(side);
+        // Stable: what one commit wrote stays in its order.
+        pasts.sort_by_key(|past| past.at_ms);
+        Ok(pasts)
     }
 
     /// Up to `limit` keys of a standing, in ascending order of key, from the first after `after`.
@@ -391,6 +418,26 @@ fn past(core: &Core, told: Told) -> Result<Past> {
         outcome: outcome.map(|body| stored(core, &body)).transpose()?,
         exit_code: told.body.and_then(|body| body.exit_code),
     })
+}
+
+fn approval_past(line: &ApprovalLine) -> Past {
+    Past {
+        token: FencingToken(line.token),
+        what: match line.what {
+            ApprovalWhat::Requested => PastWhat::ApprovalRequested,
+            ApprovalWhat::Approved => PastWhat::Approved,
+            ApprovalWhat::Denied => PastWhat::Denied,
+            ApprovalWhat::Withdrawn => PastWhat::ApprovalWithdrawn,
+            ApprovalWhat::Spent => PastWhat::ApprovalSpent,
+            ApprovalWhat::Returned => PastWhat::ApprovalReturned,
+            ApprovalWhat::Redacted => PastWhat::ApprovalRedacted,
+        },
+        at_ms: line.wall_ms,
+        by: line.by.clone(),
+        why: line.why.clone(),
+        outcome: None,
+        exit_code: None,
+    }
 }
 
 fn stored(core: &Core, body: &Body) -> Result<Stored> {

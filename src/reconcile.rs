@@ -171,9 +171,11 @@ impl Ledger {
             Claimed::AlreadyDone(_) if probed.load(Ordering::Relaxed) => Found::Applied(detail.key),
             Claimed::Uncertain(uncertain) if uncertain.stored_rule_decided => Found::Held(uncertain.doubt),
             Claimed::Uncertain(uncertain) => Found::Left(uncertain.doubt),
-            Claimed::AlreadyDone(_) | Claimed::Failed(_) | Claimed::InProgress(_) | Claimed::Mismatch(_) => {
-                Found::Elsewhere(detail.key)
-            }
+            Claimed::AlreadyDone(_)
+            | Claimed::Failed(_)
+            | Claimed::InProgress(_)
+            | Claimed::Mismatch(_)
+            | Claimed::NotApproved(_) => Found::Elsewhere(detail.key),
         })
     }
 }

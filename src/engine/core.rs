@@ -21,13 +21,15 @@ use crate::engine::clock::{Now, Times};
 use crate::engine::codec::AnchorState;
 use crate::engine::event::{Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile};
-use crate::engine::index::{Index, KeyDigest};
+use crate::engine::index::{Index, KeyDigest, SlotId};
 use crate::engine::line::{Cell, Line, Receive};
+use crate::engine::request::{Answered, Reply, Request, Work};
 use crate::engine::session::{self, Session};
+use crate::engine::side::Side;
 use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
 use crate::engine::store::Store;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{self, Answered, Answers, Pen, Reply, Request, Work};
+use crate::engine::writer::{self, Answers, Pen};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::{Outcome, Stored};
 
@@ -38,6 +40,8 @@ pub(crate) struct Core {
     pub anchor: AnchorFile,
     pub times: Times,
     pub index: Index,
+    /// Cells and approvals.
+    pub side: RwLock<Side>,
     pub line: Line<Request, Pen>,
     pub session: Arc<Session>,
     pub boot_id: [u8; 16],
@@ -69,7 +73,7 @@ struct SessionView {
 
 #[derive(Default)]
 struct BodyCache {
-    order: VecDeque<(KeyDigest, u64, usize)>,
+    order: VecDeque<(SlotId, u64, usize)>,
     bytes: usize,
 }
 
@@ -96,6 +100,7 @@ pub(crate) struct Parts {
     pub store: Store,
     pub times: Times,
     pub index: Index,
+    pub side: Side,
     pub pen: Pen,
     pub session: Arc<Session>,
     pub boot_id: [u8; 16],
@@ -103,7 +108,7 @@ pub(crate) struct Parts {
 
 impl Core {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { options, paths, lock, store, times, index, pen, session, boot_id } = parts;
+        let Parts { options, paths, lock, store, times, index, side, pen, session, boot_id } = parts;
         let view = |row: &writer::SessionRow| SessionView {
             event: row.event.clone(),
             own: row.event.id == session.head.id,
@@ -120,6 +125,7 @@ impl Core {
             paths,
             times,
             index,
+            side: RwLock::new(side),
             session,
             boot_id,
             settle_delay_ms,
@@ -281,31 +287,15 @@ impl Core {
         IN_WAKER.set(before);
     }
 
-    /// Gives back what was granted to somebody who had left.
-    pub fn untaken(&self, work: &Work, answer: Answered) {
-        let key = match work {
-            Work::Claim(claim) => claim.key,
-            Work::Verdict(verdict) => verdict.claim.key,
-            Work::Settle(_)
-            | Work::Renew { .. }
-            | Work::Release { .. }
-            | Work::Doubt { .. }
-            | Work::Resolve(_)
-            | Work::ProbeOver { .. }
-            | Work::Poke { .. }
-            | Work::Attend { .. }
-            | Work::Sweep { .. } => return,
-        };
-        self.give_back(key, answer);
-    }
-
-    /// Gives back a grant or a probe that nobody took out of its answer.
-    pub fn give_back(&self, key: KeyDigest, answer: Answered) {
+    /// Gives back grants or a probe that nobody took out of their answer.
+    pub fn give_back(&self, answer: Answered) {
+        let release = |key, token| self.post(Work::Release { key, token, why: "nobody took the grant".to_owned() });
         match answer {
-            Ok(Reply::Granted { token, .. }) => {
-                self.post(Work::Release { key, token, why: "nobody took the grant".to_owned() });
+            Ok(Reply::Granted(granted)) => release(granted.key, granted.token),
+            Ok(Reply::Transacted { grants, .. }) => {
+                grants.iter().for_each(|granted| release(granted.key, granted.token))
             }
-            Ok(Reply::Probe(_)) => self.post(Work::ProbeOver { key }),
+            Ok(Reply::Probe { key, .. }) => self.post(Work::ProbeOver { key }),
             Ok(_) | Err(_) => {}
         }
     }
@@ -388,8 +378,8 @@ impl Core {
         if !kept {
             return Ok(not_kept);
         }
-        let cached = self.index.read(key, |now, body| (now.link == record.link).then(|| body.cloned()).flatten());
-        if let Some(outcome) = cached.flatten() {
+        let slot = self.index.look(key).filter(|(now, _)| now.link == record.link).map(|(_, slot)| slot);
+        if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record.link)) {
             return Ok(Stored::Kept(outcome));
         }
         let Some(outcome) = self.store()?.body(record.link, kind, error)? else {
@@ -402,22 +392,27 @@ impl Core {
         if outcome.body().len() as u64 != u64::from(record.body_len) {
             return Err(Error::damaged(format!("outcome {} is not as long as its event says", record.link)));
         }
-        if self.index.cache(key, record.link, Some(outcome.clone())) {
-            self.cached(key, record.link, outcome.body().len());
+        if let Some(slot) = slot {
+            self.cache(slot, record.link, outcome.clone());
         }
         Ok(Stored::Kept(outcome))
     }
 
-    /// Notes a body that was put into the index, and takes out the oldest over the limit.
-    pub fn cached(&self, key: &KeyDigest, row: u64, bytes: usize) {
+    /// Caches a body, and takes out the oldest over the limit.
+    pub fn cache(&self, slot: SlotId, row: u64, body: Outcome) {
+        let bytes = body.body().len();
+        if bytes > self.options.cache_bytes {
+            return;
+        }
+        self.index.cache(slot, Some((row, body)));
         let mut cache = self.cache.lock();
-        cache.order.push_back((*key, row, bytes));
+        cache.order.push_back((slot, row, bytes));
         cache.bytes += bytes;
         while cache.bytes > self.options.cache_bytes
-            && let Some((key, row, bytes)) = cache.order.pop_front()
+            && let Some((slot, row, bytes)) = cache.order.pop_front()
         {
             cache.bytes -= bytes;
-            self.index.cache(&key, row, None);
+            self.index.uncache(slot, row);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::engine::event::{Body, Event, FOREVER, GrantEvent, MovedEvent, Standin
 use crate::engine::history::Chain;
 use crate::engine::index::SlotId;
 use crate::engine::state::{Record, Stored, seconds};
-use crate::engine::writer::Turn;
+use crate::engine::turn::Turn;
 use crate::error::{Error, Result};
 
 /// What a sweep did.
@@ -168,6 +168,8 @@ impl Turn<'_> {
                     self.write_row(0, 0, entry.event.clone())?;
                     true
                 }
+                Event::Cell(event) => self.keep_cell(sequence, event)?,
+                Event::Approval(event) => self.keep_approval(sequence, event)?,
                 Event::Grant(_)
                 | Event::Renew(_)
                 | Event::Settle(_)

@@ -19,10 +19,12 @@ use crate::engine::files::{Disk, DiskFile, FileSystem, LockKind, Mode, Node};
 use crate::engine::index::Index;
 use crate::engine::replay;
 use crate::engine::session::{self, Session};
+use crate::engine::side::Side;
 use crate::engine::state::{Holder, Stored};
 use crate::engine::store::Store;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{self, Pen, SessionRow, Turn};
+use crate::engine::turn::Turn;
+use crate::engine::writer::{self, Pen, SessionRow};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What the caller wants of the path.
@@ -235,7 +237,8 @@ impl Opening {
         let times =
             Times::resume(Arc::clone(&self.options.clock), millis(self.options.clock_gap_max), Some(meta.stamp));
         let index = Index::new();
-        let mut pen = scan(&store, meta, &index)?;
+        let mut side = Side::default();
+        let mut pen = scan(&store, meta, &index, &mut side)?;
         let (now, stamp) = times.stamp();
         if let How::Adopt { .. } = how {
             raise(&mut pen.meta, anchor.as_ref());
@@ -254,6 +257,7 @@ impl Opening {
             store,
             times,
             index,
+            side,
             pen,
             session,
             boot_id,
@@ -367,7 +371,7 @@ fn write_pages_back(path: &Path, file: &dyn DiskFile) -> Result<()> {
 }
 
 /// Reads the whole log into the index, and compares count and digest.
-fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
+fn scan(store: &Store, meta: Meta, index: &Index, side: &mut Side) -> Result<Pen> {
     let mut pen = Pen::new(meta);
     let (mut count, mut digest, mut loose) = (0_u64, 0_u128, 0_u64);
     store.scan(0..u64::MAX, |sequence, row| {
@@ -377,7 +381,8 @@ fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
             return Err(Error::damaged(format!("log sequence {sequence} is beyond the end {}", meta.next_sequence)));
         }
         let entry = codec::open_event(sequence, row)?;
-        loose += u64::from(!replay_into(&mut pen, index, sequence, &entry));
+        loose += u64::from(matches!(entry.event, Event::Session(_) | Event::Adopted(_)));
+        replay_into(&mut pen, index, side, sequence, &entry);
         Ok(true)
     })?;
     if (count, digest) != (meta.count, meta.digest) {
@@ -397,32 +402,29 @@ fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
             }
         }
     });
-    pen.garbage = count.saturating_sub(rows).saturating_sub(loose);
+    pen.garbage = count.saturating_sub(rows + loose + side.rows());
     pen.due.settle_order(store.first_body()?);
     Ok(pen)
 }
 
-/// Takes one event in. False for those that belong to no key.
-fn replay_into(pen: &mut Pen, index: &Index, sequence: u64, entry: &Entry) -> bool {
+/// Takes one event in.
+fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, entry: &Entry) {
     if let Event::Session(event) = &entry.event {
         pen.sessions.insert(event.number, SessionRow { event: event.clone(), open: 0 });
-        return false;
     }
-    let Some(key) = entry.event.key() else { return false };
-    let before = index.get(key);
-    if let Some(record) = replay::apply(before, sequence, entry) {
-        let slot = index.put(key, record, None);
-        pen.due.settled(slot, &record);
-        if let Some(body) = entry.event.body() {
-            pen.due.body(&record, body, sequence, entry.head.late_ms);
-        }
-        if let Event::Moved(moved) = &entry.event {
-            for body in moved.history.iter().filter_map(|told| told.body.as_ref()) {
-                pen.due.body(&record, body, sequence, entry.head.late_ms);
-            }
-        }
+    side.replay(sequence, &entry.event);
+    let Some(key) = entry.event.key() else { return };
+    let Some(record) = replay::apply(index.get(key), sequence, entry) else { return };
+    let slot = index.put(key, &record);
+    pen.due.settled(slot, &record);
+    let history = match &entry.event {
+        Event::Moved(moved) => moved.history.as_slice(),
+        _ => &[],
+    };
+    let told = history.iter().filter_map(|told| told.body.as_ref());
+    for body in entry.event.body().into_iter().chain(told) {
+        pen.due.body(&record, body, sequence, entry.head.late_ms);
     }
-    true
 }
 
 /// Records what the holders of open claims left, and who of them is gone. Gives back the files of
