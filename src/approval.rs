@@ -1,6 +1,7 @@
 //! Approvals: a yes that is bound to one key and its arguments, expires, and is spent once (P8).
 
 use std::fmt;
+use std::future::Future;
 use std::time::Duration;
 
 use crate::claim::{Claim, FencingToken};
@@ -10,6 +11,7 @@ use crate::engine::core::Core;
 use crate::engine::event::{ApprovalLine, ApprovalWhat};
 use crate::engine::request::{Reply, Work};
 use crate::engine::side::{self, ApprovalRecord, ApprovalSeen, Decide, RequestWork};
+use crate::engine::sync::Arc;
 use crate::error::{Error, Result};
 use crate::grant::prepare;
 use crate::key::{ArgsDigest, Key, Scope};
@@ -180,10 +182,15 @@ impl Ledger {
     /// and `Unknown` as everywhere.
     pub fn request(&self, request: &ApprovalRequest) -> Result<Approval> {
         let work = self.request_work(request)?;
-        match self.core().call(Work::Request(Box::new(work)))? {
-            Reply::Approval(record, _) => approval(self.core(), &record),
-            _ => Err(crate::ledger::unexpected("a request")),
-        }
+        requested(self.core(), self.core().call(Work::Request(Box::new(work)))?)
+    }
+
+    /// [`request`](Ledger::request) as a future. Queued at once: the request stands, whether the future
+    /// is polled on or not.
+    pub fn request_async(&self, request: &ApprovalRequest) -> impl Future<Output = Result<Approval>> + Send + use<> {
+        let core = Arc::clone(self.core());
+        let sent = self.request_work(request).and_then(|work| core.send(Work::Request(Box::new(work))));
+        async move { requested(&core, sent?.await?) }
     }
 
     fn request_work(&self, request: &ApprovalRequest) -> Result<RequestWork> {
@@ -303,6 +310,13 @@ impl Ledger {
             records.take(limit).cloned().collect()
         };
         found.iter().map(|record| approval(core, record)).collect()
+    }
+}
+
+fn requested(core: &Core, reply: Reply) -> Result<Approval> {
+    match reply {
+        Reply::Approval(record, _) => approval(core, &record),
+        _ => Err(crate::ledger::unexpected("a request")),
     }
 }
 

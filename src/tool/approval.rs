@@ -1,23 +1,52 @@
 //! Where the ledger's approvals meet a tool that needs one.
-//!
-//! This is the only file of the tool layer that knows how an approval is asked for.
 
-use super::reply::Approval;
-use crate::claim::Claim;
+use crate::approval::{Approval, ApprovalRequest, NotApproved};
+use crate::canonical::Value;
+use crate::claim::{Answer, Claim};
 use crate::error::Result;
+use crate::key::ArgsDigest;
 use crate::ledger::Ledger;
+use crate::outcome::Outcome;
 
-/// What a call that needs an approval may do now.
-pub(super) enum Gate {
-    /// Make this claim: it spends the approval that was given, or none is needed.
-    Open(Box<Claim>),
-    /// Not run.
-    Shut(Approval),
+/// The request for a yes to one call: its approver is shown the whole arguments, or how many there are.
+pub(super) fn request(claim: &Claim, arguments: &Value, args: ArgsDigest) -> ApprovalRequest {
+    let text = arguments.to_canonical();
+    let shown = if text.len() <= ApprovalRequest::SHOWN_BYTES_MAX {
+        Outcome::json(text)
+    } else {
+        Outcome::text(format!("{} bytes of arguments with the digest {args}", text.len()))
+    };
+    ApprovalRequest::new(claim, shown)
 }
 
-/// Asks for what a claim needs. A tool that needs none goes through.
-///
-/// The ledger has no approvals yet: what needs one waits for it, and nothing runs.
-pub(super) fn gate(_ledger: &Ledger, needed: bool, claim: Claim) -> Result<Gate> {
-    if needed { Ok(Gate::Shut(Approval::Pending)) } else { Ok(Gate::Open(Box::new(claim))) }
+/// Asks for an approval where a claim found that nobody had.
+pub(super) fn asked(ledger: &Ledger, request: Option<&ApprovalRequest>, answer: Result<Answer>) -> Result<Answer> {
+    match (missing(&answer), request) {
+        (true, Some(request)) => found(answer, ledger.request(request)),
+        _ => answer,
+    }
+}
+
+/// [`asked`] as a future.
+pub(super) async fn asked_async(
+    ledger: &Ledger,
+    request: Option<&ApprovalRequest>,
+    answer: Result<Answer>,
+) -> Result<Answer> {
+    match (missing(&answer), request) {
+        (true, Some(request)) => found(answer, ledger.request_async(request).await),
+        _ => answer,
+    }
+}
+
+fn missing(answer: &Result<Answer>) -> bool {
+    matches!(answer, Ok(Answer::NotApproved(NotApproved { approval: None, .. })))
+}
+
+fn found(answer: Result<Answer>, approval: Result<Approval>) -> Result<Answer> {
+    let approval = approval?;
+    answer.map(|answer| match answer {
+        Answer::NotApproved(missing) => Answer::NotApproved(NotApproved { approval: Some(approval), ..missing }),
+        other => other,
+    })
 }

@@ -43,5 +43,5 @@ mod words;
 
 pub use self::book::{Class, Rule, Shell, Tool, ToolBook};
 pub use self::call::{Call, Calls, Consent, Malformed, Shape};
-pub use self::reply::{Approval, Reply, Status};
+pub use self::reply::{Reply, Status};
 pub use self::run::Permit;

@@ -3,7 +3,7 @@
 use super::call::Call;
 use super::envelope::{Address, Members, quoted, result};
 use super::words::{self, Words};
-use crate::approval::ApprovalState;
+use crate::approval::{Approval, ApprovalId, ApprovalState, NotApproved};
 use crate::claim::{Answer, FencingToken};
 use crate::encoding::rfc3339;
 use crate::error::Error;
@@ -97,20 +97,6 @@ impl Status {
     }
 }
 
-/// Why a call that needs an approval does not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Approval {
-    /// Nobody has decided yet.
-    Pending,
-    /// Somebody said no.
-    Denied,
-    /// Nobody decided, or nobody used the yes, before its deadline.
-    Expired,
-    /// The yes was spent.
-    Spent,
-}
-
 /// The answer to one call: for the program a status and the ledger's [`Answer`], for the model a JSON
 /// body, for the provider an envelope around it.
 #[derive(Debug)]
@@ -132,7 +118,8 @@ pub struct Reply {
 #[derive(Clone, Debug)]
 enum Ticket {
     Doubt(Key, FencingToken),
-    Approval(Key, ArgsDigest),
+    /// The approval where the ledger was asked for one; it was not, where a transcript says no.
+    Approval(Option<ApprovalId>, Key, ArgsDigest),
 }
 
 impl Reply {
@@ -192,14 +179,7 @@ impl Reply {
                 reply.at(Some(doubt.since_ms).filter(|since| *since > 0))
             }
             Answer::Mismatch(_) => Reply::plain(call, Status::Mismatch),
-            Answer::NotApproved(stands) => {
-                let status = match stands.approval.as_ref().map(|approval| approval.state) {
-                    None | Some(ApprovalState::Pending | ApprovalState::Approved) => Status::AwaitingApproval,
-                    Some(ApprovalState::Denied | ApprovalState::Withdrawn) => Status::Denied,
-                    Some(ApprovalState::Expired | ApprovalState::Spent) => Status::Expired,
-                };
-                Reply::plain(call, status)
-            }
+            Answer::NotApproved(missing) => Reply::not_approved(call, missing),
             Answer::Superseded(outcome, _) => Reply::plain(call, Status::Superseded).outcome(outcome),
         };
         reply.answer = Some(answer);
@@ -232,15 +212,30 @@ impl Reply {
         reply
     }
 
-    /// A call that needs an approval which it has not.
-    pub(super) fn of_approval(call: &Call, approval: Approval, key: &Key, args: ArgsDigest) -> Self {
-        let status = match approval {
-            Approval::Pending => Status::AwaitingApproval,
-            Approval::Denied => Status::Denied,
-            Approval::Expired | Approval::Spent => Status::Expired,
+    fn not_approved(call: &Call, missing: &NotApproved) -> Self {
+        let Some(approval) = &missing.approval else { return Reply::plain(call, Status::AwaitingApproval) };
+        let status = match approval.state {
+            ApprovalState::Pending | ApprovalState::Approved => Status::AwaitingApproval,
+            ApprovalState::Denied => Status::Denied,
+            ApprovalState::Withdrawn | ApprovalState::Expired | ApprovalState::Spent => Status::Expired,
         };
-        let mut reply = Reply::plain(call, status);
-        reply.ticket = Some(Ticket::Approval(key.clone(), args));
+        let mut reply = Reply::plain(call, status).at(approval.decisions.last().map(|last| last.at_ms));
+        reply.ticket = Some(Ticket::Approval(Some(approval.id), missing.key.clone(), approval.args_digest));
+        reply
+    }
+
+    /// A call whose transcript says that a person has not decided, or has said no. `approval` is the
+    /// ledger's own request, where the tool needs one.
+    pub(super) fn of_consent(
+        call: &Call,
+        refused: bool,
+        approval: Option<&Approval>,
+        key: &Key,
+        args: ArgsDigest,
+    ) -> Self {
+        let denied = refused || approval.is_some_and(|approval| approval.state == ApprovalState::Denied);
+        let mut reply = Reply::plain(call, if denied { Status::Denied } else { Status::AwaitingApproval });
+        reply.ticket = Some(Ticket::Approval(approval.map(|approval| approval.id), key.clone(), args));
         reply
     }
 
@@ -288,8 +283,10 @@ impl Reply {
                 let ticket = Members::new().text("key", &key.to_hex()).json("token", &token.to_string());
                 members.json("ticket", &ticket.end())
             }
-            Some(Ticket::Approval(key, args)) => {
-                let ticket = Members::new().text("key", &key.to_hex()).text("args_digest", &args.to_hex());
+            Some(Ticket::Approval(id, key, args)) => {
+                let id = id.map_or_else(|| "null".to_owned(), |id| id.to_string());
+                let ticket =
+                    Members::new().json("approval", &id).text("key", &key.to_hex()).text("args_digest", &args.to_hex());
                 members.json("ticket", &ticket.end())
             }
         }

@@ -2,11 +2,12 @@
 
 use std::future::Future;
 
-use super::approval::{Gate, gate};
+use super::approval::{asked, asked_async, request};
 use super::book::{Class, Rule, Tool, ToolBook};
 use super::call::{Call, Consent};
-use super::reply::{Approval, Reply, Status};
+use super::reply::{Reply, Status};
 use super::words;
+use crate::approval::{Approval, ApprovalRequest};
 use crate::canonical::{Value, shown};
 use crate::claim::{Claim, FencingToken};
 use crate::error::{Error, Result};
@@ -60,8 +61,10 @@ impl Permit {
 enum Plan {
     /// Without the ledger.
     Free(Class, Permit),
-    /// Under a claim.
-    Once(Box<Claim>, Permit),
+    /// Under a claim, with the request for an approval where it needs one.
+    Once(Box<Claim>, Permit, Option<Box<ApprovalRequest>>),
+    /// Not at all: a person has to decide first, who is asked here.
+    Ask(Box<Claim>, Box<ApprovalRequest>, ArgsDigest),
 }
 
 impl ToolBook {
@@ -95,16 +98,17 @@ impl ToolBook {
         F: FnOnce(&Permit) -> std::result::Result<R, EffectError>,
         R: Into<Outcome>,
     {
-        match self.plan(ledger, call, scope, run) {
+        match self.plan(call, scope, run) {
             Err(reply) => *reply,
             Ok(Plan::Free(class, permit)) => free(call, class, effect(&permit).map(Into::into)),
-            Ok(Plan::Once(claim, mut permit)) => {
+            Ok(Plan::Ask(claim, request, args)) => waits(call, &claim, args, ledger.request(&request)),
+            Ok(Plan::Once(claim, mut permit, request)) => {
                 let answer = ledger.once(&claim, |grant| {
                     permit.token = Some(grant.token());
                     permit.attempt = grant.attempt();
                     effect(&permit)
                 });
-                told(ledger, call, claim.key(), answer)
+                told(ledger, call, claim.key(), asked(ledger, request.as_deref(), answer))
             }
         }
     }
@@ -126,52 +130,62 @@ impl ToolBook {
         E: Future<Output = std::result::Result<R, EffectError>>,
         R: Into<Outcome>,
     {
-        let plan = self.plan(ledger, call, scope, run);
+        let plan = self.plan(call, scope, run);
         let (ledger, call) = (ledger.clone(), call.clone());
         async move {
             match plan {
                 Err(reply) => *reply,
                 Ok(Plan::Free(class, permit)) => free(&call, class, effect(permit).await.map(Into::into)),
-                Ok(Plan::Once(claim, permit)) => {
+                Ok(Plan::Ask(claim, request, args)) => {
+                    let approval = ledger.request_async(&request).await;
+                    waits(&call, &claim, args, approval)
+                }
+                Ok(Plan::Once(claim, permit, request)) => {
                     let answer = ledger.once_async(&claim, |grants| {
                         effect(Permit { token: Some(grants.token()), attempt: grants.attempt(), ..permit })
                     });
-                    let answer = answer.await;
+                    let answer = asked_async(&ledger, request.as_deref(), answer.await).await;
                     told(&ledger, &call, claim.key(), answer)
                 }
             }
         }
     }
 
-    fn plan(&self, ledger: &Ledger, call: &Call, scope: &Scope, run: &str) -> std::result::Result<Plan, Box<Reply>> {
+    fn plan(&self, call: &Call, scope: &Scope, run: &str) -> std::result::Result<Plan, Box<Reply>> {
         if call.is_answered() {
             return Err(Box::new(Reply::plain(call, Status::ErrorBefore).with_words(words::ANSWERED)));
         }
         let failed = |error| Box::new(Reply::of_error(call, error));
         let tool = self.get(call.tool()).map_err(failed)?;
         let (claim, args) = claim(tool, call, scope, run).map_err(failed)?;
-        let refused = match call.consent() {
-            Consent::NotAsked | Consent::Given => None,
-            Consent::Pending => Some(Approval::Pending),
-            Consent::Refused => Some(Approval::Denied),
-        };
-        if let Some(approval) = refused {
-            return Err(Box::new(Reply::of_approval(call, approval, claim.key(), args)));
+        let given = arguments(call).map_err(failed)?;
+        let request = (tool.approval).then(|| Box::new(request(&claim, given, args)));
+        match (call.consent(), request) {
+            (Consent::Pending, Some(request)) => Ok(Plan::Ask(Box::new(claim), request, args)),
+            (Consent::Pending, None) => Err(Box::new(Reply::of_consent(call, false, None, claim.key(), args))),
+            (Consent::Refused, _) => Err(Box::new(Reply::of_consent(call, true, None, claim.key(), args))),
+            (Consent::NotAsked | Consent::Given, request) => {
+                let permit = Permit {
+                    tool: call.tool().into(),
+                    arguments: given.clone(),
+                    key: claim.key().clone(),
+                    token: None,
+                    attempt: 1,
+                };
+                Ok(match tool.class {
+                    Class::Read | Class::Idempotent => Plan::Free(tool.class, permit),
+                    Class::Effect => Plan::Once(Box::new(claim), permit, request),
+                })
+            }
         }
-        let permit = Permit {
-            tool: call.tool().into(),
-            arguments: arguments(call).map_err(failed)?.clone(),
-            key: claim.key().clone(),
-            token: None,
-            attempt: 1,
-        };
-        match tool.class {
-            Class::Read | Class::Idempotent => Ok(Plan::Free(tool.class, permit)),
-            Class::Effect => match gate(ledger, tool.approval, claim.clone()).map_err(failed)? {
-                Gate::Open(claim) => Ok(Plan::Once(claim, permit)),
-                Gate::Shut(approval) => Err(Box::new(Reply::of_approval(call, approval, claim.key(), args))),
-            },
-        }
+    }
+}
+
+/// The reply to a call that a transcript holds back, and that the ledger was asked to have approved.
+fn waits(call: &Call, claim: &Claim, args: ArgsDigest, approval: Result<Approval>) -> Reply {
+    match approval {
+        Ok(approval) => Reply::of_consent(call, false, Some(&approval), claim.key(), args),
+        Err(error) => Reply::of_error(call, error),
     }
 }
 
@@ -215,6 +229,9 @@ fn claim(tool: &Tool, call: &Call, scope: &Scope, run: &str) -> Result<(Claim, A
     claim.keep = tool.keep;
     claim.remember = tool.remember;
     claim.wait = tool.wait;
+    if tool.approval {
+        claim = claim.needs_approval();
+    }
     Ok((claim, selection.args_digest()))
 }
 

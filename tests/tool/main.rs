@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "testkit")]
+mod approvals;
 mod book;
 #[cfg(feature = "testkit")]
 mod cases;
