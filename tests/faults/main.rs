@@ -14,12 +14,12 @@ mod t03_kill;
 mod t04_failed_sync;
 mod t05_io_errors;
 mod t06_disk_full;
-
+mod t07_damage;
 mod t08_state_machine;
 mod t09_same_trace;
-
-
-
-
-
-
+mod t11_linearizable;
+mod t12_two_runners;
+mod t16_clock;
+mod t17_soak;
+mod t18_format;
+mod found;
