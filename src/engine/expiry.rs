@@ -132,6 +132,10 @@ impl Turn<'_> {
         let mut swept = Swept::default();
         for slot in self.pen.due.take_keys(self.now, limit) {
             let Some((key, record)) = self.core.index.at(slot) else { continue };
+            // This batch may have granted the key anew: its life in the index is the old one.
+            if self.is_changed(&key) {
+                continue;
+            }
             if record.is_forgotten(self.now) && !record.form.is_marked() {
                 self.forget(&key);
                 swept.keys += 1;

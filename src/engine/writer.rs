@@ -489,6 +489,11 @@ impl<'a> Turn<'a> {
         self.append(key, Some(record), record.token, event).map(Some)
     }
 
+    /// Whether this batch has changed the key.
+    pub fn is_changed(&self, key: &KeyDigest) -> bool {
+        self.pen.overlay.contains_key(key)
+    }
+
     /// Appends an event about a key and moves its record on.
     fn append(&mut self, key: &KeyDigest, record: Option<Record>, token: u64, event: Event) -> Result<Record> {
         let prev = record.map_or(0, |record| record.last);
