@@ -700,6 +700,10 @@ impl<'a> Turn<'a> {
             self.pen.garbage += u64::from(old.rows);
         }
         let lease = |lease_ms| self.now.early.saturating_add(lease_ms).min(FOREVER - 1);
+        // A resend goes on under the rule that the key's first claim stored; only a vacant key takes a
+        // new one.
+        let stored = record.filter(|_| resumed).map(|record| record.rule.rule());
+        let terms = Terms { recovery: stored.unwrap_or(work.terms.recovery), ..work.terms };
         let event = GrantEvent {
             key: work.key,
             fingerprint: work.fingerprint,
@@ -709,7 +713,7 @@ impl<'a> Turn<'a> {
             attempt,
             first_attempt_ms: u64::from(first_attempt_s) * 1000,
             lease_until_ms: work.lease_ms.map_or(FOREVER, lease),
-            terms: work.terms,
+            terms,
             resumed,
             scope: work.scope.clone(),
             label: work.label.clone(),
