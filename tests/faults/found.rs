@@ -26,6 +26,8 @@ fn a_sweep_does_not_forget_a_key_that_is_granted_anew_in_the_same_batch() {
     let claim = Claim::unguarded(key("k")).remember(Duration::from_secs(10));
     let _ = ledger.claim(&claim).unwrap().granted().unwrap().complete("first").unwrap();
     clock.advance(Duration::from_secs(60));
+    // The ledger has looked at the clock since, and has not swept yet.
+    let _other = ledger.claim(&Claim::unguarded(key("other"))).unwrap();
 
     let mut context = Context::from_waker(Waker::noop());
     let mut claiming = Box::pin(ledger.claim_async(&claim));
