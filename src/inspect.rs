@@ -335,6 +335,9 @@ impl Ledger {
     fn attend_all(&self) -> Result<()> {
         let core = self.core();
         core.check_call()?;
+        if core.check_writable().is_err() {
+            return Ok(());
+        }
         let foreign: Vec<u64> = {
             let pen = core.line.pen();
             let open = pen.sessions.iter().filter(|(number, row)| **number != pen.own && row.open > 0);

@@ -287,6 +287,15 @@ impl Ledger {
         }
     }
 
+    /// Whether the ledger can grant and settle. A disk that is full when a ledger is opened leaves it
+    /// readable: it serves what it knows and refuses the rest with this error.
+    ///
+    /// # Errors
+    /// `Storage`, `Closed`: why it cannot. Nothing is on disk of what it refused.
+    pub fn writable(&self) -> Result<()> {
+        self.core().check_writable()
+    }
+
     /// Does what the ledger's threads do, once and on this thread: refreshes the clock, wakes those
     /// whose wait is over, looks at foreign holders, forgets what is due, keeps the anchor fresh.
     pub fn tick(&self) {

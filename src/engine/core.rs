@@ -86,6 +86,8 @@ struct Alarms {
 const OPEN: u8 = 0;
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
+/// Opened on a full disk: what is known is served, nothing is written.
+const READS: u8 = 3;
 
 thread_local! {
     /// Set while this thread runs somebody's waker on behalf of a ledger.
@@ -158,14 +160,31 @@ impl Core {
     /// Whether the ledger is open. A failure is told again to every caller.
     pub fn check_open(&self) -> Result<()> {
         match self.status.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            FAILED => {
-                let failure = self.failure.lock();
-                let told = failure.as_ref().map(|error| error.again(ErrorKind::Storage));
-                Err(told.unwrap_or_else(|| Error::new(ErrorKind::Storage, "the ledger's storage failed")))
-            }
+            OPEN | READS => Ok(()),
+            FAILED => Err(self.failure()),
             _ => Err(Error::new(ErrorKind::Closed, "the ledger is closed").next("open it again")),
         }
+    }
+
+    /// Whether the ledger may write. On a disk that was full when it was opened it only serves what
+    /// it knows.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.status.load(Ordering::Acquire) {
+            READS => Err(self.failure()),
+            _ => self.check_open(),
+        }
+    }
+
+    fn failure(&self) -> Error {
+        let failure = self.failure.lock();
+        let told = failure.as_ref().map(|error| error.again(ErrorKind::Storage));
+        told.unwrap_or_else(|| Error::new(ErrorKind::Storage, "the ledger's storage failed"))
+    }
+
+    /// Serves what is known and writes nothing from now on.
+    pub fn only_read(&self, error: &Error) {
+        *self.failure.lock() = Some(error.again(error.kind()));
+        self.status.store(READS, Ordering::Release);
     }
 
     /// What every call but `check` asks first: the right process, not inside a waker, open.
@@ -490,6 +509,10 @@ impl Core {
         if self.check_open().is_err() {
             return false;
         }
+        if self.check_writable().is_err() {
+            self.times.now();
+            return false;
+        }
         let now = self.times.now();
         self.poke_due();
         self.look_at_sessions();
@@ -578,8 +601,18 @@ impl Core {
         for request in pen.drain_waiting() {
             answers.push(request, Err(closing()));
         }
-        let opened = self.status.compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let closed = if opened { self.finish(&mut pen) } else { Ok(()) };
+        let swap = |from| self.status.compare_exchange(from, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let closed = if swap(OPEN) {
+            self.finish(&mut pen)
+        } else {
+            if swap(READS) {
+                let store = self.store.write().take();
+                // Nothing was written; what redb would like to note at the end has no space.
+                drop(store);
+                self.lock.lock().take();
+            }
+            Ok(())
+        };
         drop(pen);
         answers.give(self);
         closed

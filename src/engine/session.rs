@@ -83,7 +83,8 @@ impl Session {
         }
         let failed = |error| Error::io("creating the session file", &self.path, error);
         self.disk.create_dir(&self.folder).map_err(failed)?;
-        let file = self.disk.open(&self.path, Mode::CreateNew).map_err(failed)?;
+        // The name is random: what is there already is what an attempt that failed half-way left.
+        let file = self.disk.open(&self.path, Mode::OpenOrCreate).map_err(failed)?;
         if !file.try_lock(LockKind::Exclusive).map_err(failed)? {
             return Err(Error::new(ErrorKind::Storage, format!("{} is locked by somebody else", self.path.display())));
         }

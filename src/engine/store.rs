@@ -126,6 +126,16 @@ impl Store {
         self.commit_as(batch, meta, false, false)
     }
 
+    /// Puts bytes in place of the meta row, as a version that is yet to be written would.
+    #[cfg(feature = "testkit")]
+    pub fn write_meta_row(&self, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Result<()> {
+        let meta = codec::seal(META_NUMBER, &self.meta()?)?;
+        guarded(&self.path, || {
+            let written = self.write(&Batch::default(), &change(meta), false, true);
+            written.map_err(|error| failed(&self.path, "writing to", error))
+        })
+    }
+
     fn commit_as(&self, batch: &Batch, meta: &Meta, quick_repair: bool, two_phase: bool) -> Result<()> {
         let meta = codec::seal(META_NUMBER, meta)?;
         guarded(&self.path, || {

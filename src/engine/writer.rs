@@ -132,7 +132,7 @@ pub(crate) enum Decided {
 /// Writes one batch. `requests` is what was in line when the pen was taken.
 pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answers {
     let mut answers = Answers::default();
-    if let Err(error) = core.check_open() {
+    if let Err(error) = core.check_writable() {
         for request in requests {
             answers.push(request, Err(error.again(error.kind())));
         }

@@ -437,8 +437,9 @@ impl Possible {
         }
     }
 
-    /// The state once the process that held the claim is gone.
-    fn orphaned(&self, living: &[u64]) -> Possible {
+    /// The state once the process that held the claim is gone, unless its token is among `living`.
+    #[must_use]
+    pub fn orphaned(&self, living: &[u64]) -> Possible {
         let lives = matches!(self.token, Token::Is(token) if living.contains(&token));
         match self.standing {
             Standing::InProgress if !lives => Possible { standing: Standing::Uncertain, at_ms: 0, ..self.clone() },

@@ -73,6 +73,24 @@ impl BareStore {
     }
 }
 
+/// Rewrites a ledger's meta row as the next format version would have it.
+///
+/// # Errors
+/// Those of the store.
+pub fn with_newer_meta(disk: &dyn Disk, path: &Path) -> Result<()> {
+    let failed = |error| crate::Error::io("opening", path, error);
+    let file = disk.open(path, Mode::Existing).map_err(failed)?;
+    let store = Store::open(path, file, true, 1 << 20)?;
+    store.write_meta_row(|mut sealed| {
+        sealed.truncate(sealed.len().saturating_sub(4));
+        if let Some(version) = sealed.first_mut() {
+            *version += 1;
+        }
+        resealed(u64::MAX, &sealed)
+    })?;
+    store.close()
+}
+
 /// Reads a row of the log and writes it again.
 pub fn event_again(sequence: u64, bytes: &[u8]) -> Option<Vec<u8>> {
     let entry = codec::open_event(sequence, bytes).ok()?;

@@ -132,6 +132,8 @@ pub struct Driver {
     pub small: bool,
     /// Whether a storage failure was answered since the last open (P13).
     failed: bool,
+    /// Opened on a full disk: what is known is served, the rest refused.
+    reads_only: bool,
     pub log: Option<Vec<Logged>>,
     pub unknown: u64,
     pub faults: u64,
@@ -222,6 +224,7 @@ impl Driver {
             created_ms,
             small,
             failed: false,
+            reads_only: false,
             log: None,
             unknown: 0,
             faults: 0,
@@ -256,7 +259,10 @@ impl Driver {
         let text = format!("{call:?} of key {number} -> {saw:?} {}", error.map_or(String::new(), Error::to_string));
         self.steps.push(text);
         let key = key(number);
-        if self.failed && error.is_none() {
+        if self.reads_only && matches!(saw, Saw::Granted(..) | Saw::Applied | Saw::Unknown) {
+            return Err(format!("a ledger that only reads wrote: {call:?} -> {saw:?}"));
+        }
+        if self.failed && !self.reads_only && error.is_none() {
             return Err(format!("after a storage failure a call was served (P13): {call:?} -> {saw:?}"));
         }
         if let Some(error) = error {
@@ -460,6 +466,9 @@ impl Driver {
 
     /// Closes in order and opens again, in the same process.
     fn reopen(&mut self) -> Checked {
+        if self.reads_only {
+            self.heal();
+        }
         for grant in std::mem::take(&mut self.grants) {
             let (number, token) = (number_of(grant.key()), grant.token().get());
             drop(grant);
@@ -498,6 +507,10 @@ impl Driver {
                 self.ledger =
                     Some(opened.map_err(|error| format!("opening after a failed opening ended with {error}"))?);
             }
+        }
+        self.reads_only = self.ledger().writable().is_err();
+        if self.reads_only && self.disk.injected() == 0 {
+            return Err("a ledger only reads though nothing failed".to_owned());
         }
         self.check_all()
     }

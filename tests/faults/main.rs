@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod driver;
+mod found;
 mod kit;
 mod t01_crash_at_every_sync;
 mod t02_crash_in_recovery;
@@ -14,6 +15,11 @@ mod t03_kill;
 mod t04_failed_sync;
 mod t05_io_errors;
 mod t06_disk_full;
-
+mod t07_damage;
 mod t08_state_machine;
 mod t09_same_trace;
+mod t11_linearizable;
+mod t12_two_runners;
+mod t16_clock;
+mod t17_soak;
+mod t18_format;
