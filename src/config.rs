@@ -27,8 +27,10 @@ pub struct Options {
     pub(crate) remember: Keep,
     pub(crate) wait: Duration,
     pub(crate) settle_delay: Duration,
+    pub(crate) approval: Duration,
     pub(crate) outcome_bytes_max: usize,
     pub(crate) cache_bytes: usize,
+    pub(crate) page_cache_bytes: usize,
     pub(crate) clock_gap_max: Duration,
     pub(crate) lock_wait: Duration,
     pub(crate) threads: bool,
@@ -52,8 +54,10 @@ impl Default for Options {
             remember: Keep::For(90 * DAY),
             wait: Duration::from_secs(30),
             settle_delay: Duration::from_secs(60),
+            approval: DAY,
             outcome_bytes_max: 1 << 20,
             cache_bytes: 64 << 20,
+            page_cache_bytes: crate::engine::store::CACHE_BYTES,
             clock_gap_max: 30 * DAY,
             lock_wait: Duration::ZERO,
             threads: true,
@@ -95,6 +99,12 @@ impl Options {
         self
     }
 
+    /// How long an approval is valid from its request. Default: 24 hours.
+    pub fn approval(mut self, valid: Duration) -> Self {
+        self.approval = valid;
+        self
+    }
+
     /// The largest outcome body that is stored, in bytes. A larger one is recorded as done without
     /// its body. Default: 1 MiB; at most 256 MiB.
     pub fn outcome_bytes_max(mut self, bytes: usize) -> Self {
@@ -132,6 +142,13 @@ impl Options {
     /// Opens a ledger on a FUSE file system, whose author decides what a sync means. Default: no.
     pub fn allow_fuse(mut self, allow: bool) -> Self {
         self.allow_fuse = allow;
+        self
+    }
+
+    /// How many bytes of the file's pages are cached, to try what a small cache does.
+    #[cfg(feature = "testkit")]
+    pub fn page_cache_bytes(mut self, bytes: usize) -> Self {
+        self.page_cache_bytes = bytes;
         self
     }
 

@@ -117,6 +117,12 @@ impl Error {
         self
     }
 
+    /// Says first what the failure is about.
+    pub(crate) fn about(mut self, what: impl fmt::Display) -> Self {
+        self.0.what = format!("{what}: {}", self.0.what);
+        self
+    }
+
     pub(crate) fn source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self
@@ -127,6 +133,12 @@ impl Error {
         self.0.after_effect = true;
         self.0.outcome = outcome;
         self
+    }
+
+    /// Whether the disk, or what this user may have of it, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        let io = self.0.source.as_deref().and_then(|source| source.downcast_ref::<std::io::Error>());
+        io.is_some_and(|io| matches!(io.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded))
     }
 
     /// The same failure told to another caller (the source is not shared).

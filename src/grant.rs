@@ -7,9 +7,9 @@ use crate::engine::codec::{LeftBody, LeftOutcome, LeftSettlement, body_checksum}
 use crate::engine::core::Core;
 use crate::engine::event::{Body, End, Place, Reason};
 use crate::engine::line::Receive;
+use crate::engine::request::{Answered, Granted, Prepared, SettleWork, Work};
 use crate::engine::session::Session;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{Answered, Prepared, SettleWork, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Downstream, Key};
 use crate::ledger::{Ledger, settled};
@@ -139,9 +139,9 @@ pub(crate) fn prepare(outcome: Option<&Outcome>, exit_code: Option<i32>, outcome
 }
 
 impl Grant {
-    pub(crate) fn new(core: Arc<Core>, key: Key, token: u64, attempt: u32) -> Self {
-        core.session.hold(token);
-        Grant { core, key, token, attempt, live: true }
+    pub(crate) fn new(core: Arc<Core>, key: Key, granted: Granted) -> Self {
+        core.session.hold(granted.token);
+        Grant { core, key, token: granted.token, attempt: granted.attempt, live: true }
     }
 
     /// The key that was granted.
@@ -208,37 +208,33 @@ impl Grant {
     /// As [`complete`](Grant::complete).
     pub fn settle(mut self, settlement: Settlement) -> Result<Settled> {
         let outcome = settlement.outcome();
-        self.settle_here(settlement).map_err(|error| error.after_effect(outcome))
-    }
-
-    fn settle_here(&mut self, settlement: Settlement) -> Result<Settled> {
-        self.core.check_call()?;
+        self.core.check_call().map_err(|error| error.after_effect(outcome.clone()))?;
         self.end();
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
-        self.core.call(work).and_then(|reply| settled(&self.core, &self.key, reply))
+        let answer = self.core.call(work).and_then(|reply| settled(&self.core, &self.key, reply));
+        answer.map_err(|error| error.after_effect(outcome))
     }
 
     /// [`settle`](Grant::settle) as a future. Queued at once: a settle once queued stands, whether
     /// the future is polled on or not.
     pub fn settle_async(mut self, settlement: Settlement) -> impl Future<Output = Result<Settled>> + Send {
-        let outcome = settlement.outcome();
         let sent = self.send(settlement);
         let (core, key) = (Arc::clone(&self.core), self.key.clone());
         async move {
-            let answer = match sent {
-                Ok(receive) => receive.await.and_then(|reply| settled(&core, &key, reply)),
-                Err(error) => Err(error),
-            };
+            let (receive, outcome) = sent?;
+            let answer = receive.await.and_then(|reply| settled(&core, &key, reply));
             answer.map_err(|error| error.after_effect(outcome))
         }
     }
 
-    fn send(&mut self, settlement: Settlement) -> Result<Receive<Answered>> {
-        self.core.check_call()?;
+    fn send(&mut self, settlement: Settlement) -> Result<(Receive<Answered>, Option<Outcome>)> {
+        let outcome = settlement.outcome();
+        let after = |error: Error| error.after_effect(outcome.clone());
+        self.core.check_call().map_err(after)?;
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
-        let receive = self.core.send(work)?;
+        let receive = self.core.send(work).map_err(after)?;
         self.end();
-        Ok(receive)
+        Ok((receive, outcome))
     }
 
     /// Ends the grant because its effect panicked.

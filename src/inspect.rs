@@ -1,13 +1,19 @@
 //! Looking at a ledger: one key whole, its history, keys by standing, counts, and a full check.
 
+mod order;
+
+use std::collections::BTreeSet;
+
 use crate::claim::{Doubt, FencingToken, Standing, View};
-use crate::engine::codec;
+use crate::engine::codec::{self, Meta};
 use crate::engine::core::Core;
-use crate::engine::event::{Body, Told, ToldWhat};
+use crate::engine::event::{ApprovalLine, ApprovalWhat, Body, Told, ToldWhat};
 use crate::engine::history::{self, Chain};
 use crate::engine::index::KeyDigest;
+use crate::engine::request::Work;
+use crate::engine::side;
 use crate::engine::state::{Record, Seen, Stored as StoredStanding};
-use crate::engine::writer::Work;
+use crate::engine::store::Store;
 use crate::error::{Error, Result};
 use crate::key::{ArgsDigest, Fingerprint, Key, Scope};
 use crate::ledger::{Ledger, is_open, reason, seen_now, view};
@@ -89,6 +95,20 @@ pub enum PastWhat {
     LateFailed,
     /// A holder that had lost its claim gave it back.
     LateReleased,
+    /// Somebody asked for an approval.
+    ApprovalRequested,
+    /// Somebody said yes.
+    Approved,
+    /// Somebody said no.
+    Denied,
+    /// The request was taken back.
+    ApprovalWithdrawn,
+    /// A grant spent the approval.
+    ApprovalSpent,
+    /// A released or not-done grant gave the approval back.
+    ApprovalReturned,
+    /// What the approver was shown was dropped.
+    ApprovalRedacted,
 }
 
 impl PastWhat {
@@ -107,6 +127,13 @@ impl PastWhat {
             PastWhat::LateDone => "late_done",
             PastWhat::LateFailed => "late_failed",
             PastWhat::LateReleased => "late_released",
+            PastWhat::ApprovalRequested => "approval_requested",
+            PastWhat::Approved => "approved",
+            PastWhat::Denied => "denied",
+            PastWhat::ApprovalWithdrawn => "approval_withdrawn",
+            PastWhat::ApprovalSpent => "approval_spent",
+            PastWhat::ApprovalReturned => "approval_returned",
+            PastWhat::ApprovalRedacted => "approval_redacted",
         }
     }
 }
@@ -194,8 +221,14 @@ impl Ledger {
     pub fn history(&self, key: &Key) -> Result<Vec<Past>> {
         self.attend_all()?;
         let core = self.core();
-        let Some((_, chain)) = chain(core, key.digest())? else { return Ok(Vec::new()) };
-        chain.into_told().into_iter().map(|told| past(core, told)).collect()
+        let told = chain(core, key.digest())?.map(|(_, chain)| chain.into_told()).unwrap_or_default();
+        let own = told.into_iter().map(|told| past(core, told)).collect::<Result<Vec<_>>>()?;
+        let mut strands = vec![order::Strand::of_key(own)];
+        for approval in side::approvals_of(core, key.digest()) {
+            let lines = approval.lines.iter().map(approval_past).collect();
+            strands.push(order::Strand::of_approval(approval.id, lines));
+        }
+        Ok(order::woven(strands))
     }
 
     /// Up to `limit` keys of a standing, in ascending order of key, from the first after `after`.
@@ -294,40 +327,18 @@ impl Ledger {
         let core = self.core();
         core.check_call()?;
         let pen = core.line.pen();
-        let store = core.store()?;
-        let mut verified = Verified::default();
-        let mut digest = 0_u128;
-        let mut stated = Vec::new();
-        store.scan(0..u64::MAX, |sequence, row| {
-            verified.rows += 1;
-            digest = digest.wrapping_add(codec::row_digest(sequence, row));
-            let entry = codec::open_event(sequence, row)?;
-            stated.extend(entry.event.body().and_then(|body| body.row(sequence).map(|row| (row, *body))));
-            Ok(true)
-        })?;
-        if (verified.rows, digest) != (pen.meta.count, pen.meta.digest) {
-            return Err(Error::damaged(format!(
-                "the log has {} rows where {} were written",
-                verified.rows, pen.meta.count
-            )));
-        }
-        for (row, body) in stated {
-            // A body whose retention has passed may be gone; one that is there must be the one stated.
-            let Some(outcome) = store.body(row, body.kind, body.error)? else { continue };
-            let bytes = outcome.body();
-            if (bytes.len() as u64, codec::body_checksum(bytes)) != (body.len, body.crc) {
-                return Err(Error::damaged(format!("outcome {row} is not the one that its event states")));
-            }
-            verified.bodies += 1;
-            verified.body_bytes += bytes.len() as u64;
-        }
-        Ok(verified)
+        let verified = core.store().and_then(|store| verify(&store, &pen.meta, &side::bodies(core)));
+        drop(pen);
+        core.heard(verified)
     }
 
     /// Looks afresh at every foreign session that may hold a claim.
     fn attend_all(&self) -> Result<()> {
         let core = self.core();
         core.check_call()?;
+        if core.check_writable().is_err() {
+            return Ok(());
+        }
         let foreign: Vec<u64> = {
             let pen = core.line.pen();
             let open = pen.sessions.iter().filter(|(number, row)| **number != pen.own && row.open > 0);
@@ -338,6 +349,40 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+/// `bodies`: rows of bodies that must be there, whatever time it is.
+fn verify(store: &Store, meta: &Meta, bodies: &[u64]) -> Result<Verified> {
+    let mut verified = Verified::default();
+    let mut digest = 0_u128;
+    let mut stated = Vec::new();
+    store.scan(0..u64::MAX, |sequence, row| {
+        verified.rows += 1;
+        digest = digest.wrapping_add(codec::row_digest(sequence, row));
+        let entry = codec::open_event(sequence, row)?;
+        stated.extend(entry.event.body().and_then(|body| body.row(sequence).map(|row| (row, *body))));
+        Ok(true)
+    })?;
+    if (verified.rows, digest) != (meta.count, meta.digest) {
+        return Err(Error::damaged(format!("the log has {} rows where {} were written", verified.rows, meta.count)));
+    }
+    let kept: BTreeSet<u64> = bodies.iter().copied().collect();
+    for (row, body) in stated {
+        // A body whose retention has passed may be gone; one that is there must be the one stated.
+        let Some(outcome) = store.body(row, body.kind, body.error)? else {
+            if kept.contains(&row) {
+                return Err(Error::damaged(format!("body {row} should be in the file and is not")));
+            }
+            continue;
+        };
+        let bytes = outcome.body();
+        if (bytes.len() as u64, codec::body_checksum(bytes)) != (body.len, body.crc) {
+            return Err(Error::damaged(format!("outcome {row} is not the one that its event states")));
+        }
+        verified.bodies += 1;
+        verified.body_bytes += bytes.len() as u64;
+    }
+    Ok(verified)
 }
 
 fn standing_of(seen: Seen) -> Standing {
@@ -353,7 +398,7 @@ fn standing_of(seen: Seen) -> Standing {
 fn chain(core: &Core, key: &KeyDigest) -> Result<Option<(Record, Chain)>> {
     let store = core.store()?;
     let live = |key: &KeyDigest| core.index.get(key).filter(|record| !record.is_forgotten(core.times.now()));
-    history::read_chain(&store, key, live)
+    core.heard(history::read_chain(&store, key, live))
 }
 
 fn detail(core: &Core, key: &KeyDigest) -> Result<Option<Detail>> {
@@ -395,6 +440,26 @@ fn past(core: &Core, told: Told) -> Result<Past> {
         outcome: outcome.map(|body| stored(core, &body)).transpose()?,
         exit_code: told.body.and_then(|body| body.exit_code),
     })
+}
+
+fn approval_past(line: &ApprovalLine) -> Past {
+    Past {
+        token: FencingToken(line.token),
+        what: match line.what {
+            ApprovalWhat::Requested => PastWhat::ApprovalRequested,
+            ApprovalWhat::Approved => PastWhat::Approved,
+            ApprovalWhat::Denied => PastWhat::Denied,
+            ApprovalWhat::Withdrawn => PastWhat::ApprovalWithdrawn,
+            ApprovalWhat::Spent => PastWhat::ApprovalSpent,
+            ApprovalWhat::Returned => PastWhat::ApprovalReturned,
+            ApprovalWhat::Redacted => PastWhat::ApprovalRedacted,
+        },
+        at_ms: line.wall_ms,
+        by: line.by.clone(),
+        why: line.why.clone(),
+        outcome: None,
+        exit_code: None,
+    }
 }
 
 fn stored(core: &Core, body: &Body) -> Result<Stored> {

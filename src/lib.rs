@@ -1,7 +1,11 @@
 //! An embedded, crash-safe claim ledger that makes the side effects of software agents happen at
 //! most once.
 
+#![deny(clippy::unwrap_used, clippy::expect_used)]
+
+mod approval;
 pub mod canonical;
+mod cell;
 mod claim;
 mod config;
 mod encoding;
@@ -13,9 +17,15 @@ mod key;
 mod ledger;
 mod once;
 mod outcome;
+mod reconcile;
 #[cfg(feature = "testkit")]
 pub mod testkit;
+pub mod tool;
+mod transaction;
+mod watch;
 
+pub use approval::{Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, Decision, NotApproved};
+pub use cell::{Cell, Cells, Version};
 pub use claim::{
     Answer, Claim, Claimed, Conflict, Doubt, DoubtReason, FencingToken, Finding, InProgress, Keep, Probe, Recovery,
     Resolved, Settled, Standing, Uncertain, Verdict, View,
@@ -29,3 +39,10 @@ pub use key::{ArgsDigest, Downstream, Fingerprint, Key, Scope, Selection};
 pub use ledger::Ledger;
 pub use once::Grants;
 pub use outcome::{Class, EffectError, Kind, Outcome, Stored};
+pub use reconcile::{Reconcile, Reconciled};
+pub use transaction::{Committed, Refusal, Transacted, Transaction};
+pub use watch::Watch;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

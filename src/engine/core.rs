@@ -21,13 +21,15 @@ use crate::engine::clock::{Now, Times};
 use crate::engine::codec::AnchorState;
 use crate::engine::event::{Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile};
-use crate::engine::index::{Index, KeyDigest};
+use crate::engine::index::{Index, KeyDigest, SlotId};
 use crate::engine::line::{Cell, Line, Receive};
+use crate::engine::request::{Answered, Reply, Request, Work};
 use crate::engine::session::{self, Session};
+use crate::engine::side::Side;
 use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
 use crate::engine::store::Store;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{self, Answered, Answers, Pen, Reply, Request, Work};
+use crate::engine::writer::{self, Answers, Pen};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::{Outcome, Stored};
 
@@ -38,6 +40,8 @@ pub(crate) struct Core {
     pub anchor: AnchorFile,
     pub times: Times,
     pub index: Index,
+    /// Cells and approvals.
+    pub side: RwLock<Side>,
     pub line: Line<Request, Pen>,
     pub session: Arc<Session>,
     pub boot_id: [u8; 16],
@@ -69,7 +73,7 @@ struct SessionView {
 
 #[derive(Default)]
 struct BodyCache {
-    order: VecDeque<(KeyDigest, u64, usize)>,
+    order: VecDeque<(SlotId, u64, usize)>,
     bytes: usize,
 }
 
@@ -82,6 +86,8 @@ struct Alarms {
 const OPEN: u8 = 0;
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
+/// Opened on a full disk: what is known is served, nothing is written.
+const READS: u8 = 3;
 
 thread_local! {
     /// Set while this thread runs somebody's waker on behalf of a ledger.
@@ -96,6 +102,7 @@ pub(crate) struct Parts {
     pub store: Store,
     pub times: Times,
     pub index: Index,
+    pub side: Side,
     pub pen: Pen,
     pub session: Arc<Session>,
     pub boot_id: [u8; 16],
@@ -103,7 +110,7 @@ pub(crate) struct Parts {
 
 impl Core {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { options, paths, lock, store, times, index, pen, session, boot_id } = parts;
+        let Parts { options, paths, lock, store, times, index, side, pen, session, boot_id } = parts;
         let view = |row: &writer::SessionRow| SessionView {
             event: row.event.clone(),
             own: row.event.id == session.head.id,
@@ -120,6 +127,7 @@ impl Core {
             paths,
             times,
             index,
+            side: RwLock::new(side),
             session,
             boot_id,
             settle_delay_ms,
@@ -152,14 +160,31 @@ impl Core {
     /// Whether the ledger is open. A failure is told again to every caller.
     pub fn check_open(&self) -> Result<()> {
         match self.status.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            FAILED => {
-                let failure = self.failure.lock();
-                let told = failure.as_ref().map(|error| error.again(ErrorKind::Storage));
-                Err(told.unwrap_or_else(|| Error::new(ErrorKind::Storage, "the ledger's storage failed")))
-            }
+            OPEN | READS => Ok(()),
+            FAILED => Err(self.failure()),
             _ => Err(Error::new(ErrorKind::Closed, "the ledger is closed").next("open it again")),
         }
+    }
+
+    /// Whether the ledger may write. On a disk that was full when it was opened it only serves what
+    /// it knows.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.status.load(Ordering::Acquire) {
+            READS => Err(self.failure()),
+            _ => self.check_open(),
+        }
+    }
+
+    fn failure(&self) -> Error {
+        let failure = self.failure.lock();
+        let told = failure.as_ref().map(|error| error.again(ErrorKind::Storage));
+        told.unwrap_or_else(|| Error::new(ErrorKind::Storage, "the ledger's storage failed"))
+    }
+
+    /// Serves what is known and writes nothing from now on.
+    pub fn only_read(&self, error: &Error) {
+        *self.failure.lock() = Some(error.again(error.kind()));
+        self.status.store(READS, Ordering::Release);
     }
 
     /// What every call but `check` asks first: the right process, not inside a waker, open.
@@ -197,6 +222,22 @@ impl Core {
         drop(store);
         self.lock.lock().take();
         self.stop_keeper();
+    }
+
+    /// Passes on what a reader read. A storage failure closes the ledger from there too (P13): redb
+    /// takes no write after a failed read. Never with the pen in hand.
+    pub fn heard<T>(&self, read: Result<T>) -> Result<T> {
+        if let Err(error) = &read
+            && writer::is_fatal(error)
+            && error.kind() != ErrorKind::Damaged
+            && self.check_open().is_ok()
+        {
+            let mut pen = self.line.pen();
+            let answers = writer::fail(self, &mut pen, error, ErrorKind::Storage, Vec::new());
+            drop(pen);
+            answers.give(self);
+        }
+        read
     }
 
     /// Waits for one request on this thread. A lone caller writes its own batch.
@@ -281,31 +322,15 @@ impl Core {
         IN_WAKER.set(before);
     }
 
-    /// Gives back what was granted to somebody who had left.
-    pub fn untaken(&self, work: &Work, answer: Answered) {
-        let key = match work {
-            Work::Claim(claim) => claim.key,
-            Work::Verdict(verdict) => verdict.claim.key,
-            Work::Settle(_)
-            | Work::Renew { .. }
-            | Work::Release { .. }
-            | Work::Doubt { .. }
-            | Work::Resolve(_)
-            | Work::ProbeOver { .. }
-            | Work::Poke { .. }
-            | Work::Attend { .. }
-            | Work::Sweep { .. } => return,
-        };
-        self.give_back(key, answer);
-    }
-
-    /// Gives back a grant or a probe that nobody took out of its answer.
-    pub fn give_back(&self, key: KeyDigest, answer: Answered) {
+    /// Gives back grants or a probe that nobody took out of their answer.
+    pub fn give_back(&self, answer: Answered) {
+        let release = |key, token| self.post(Work::Release { key, token, why: "nobody took the grant".to_owned() });
         match answer {
-            Ok(Reply::Granted { token, .. }) => {
-                self.post(Work::Release { key, token, why: "nobody took the grant".to_owned() });
+            Ok(Reply::Granted(granted)) => release(granted.key, granted.token),
+            Ok(Reply::Transacted { grants, .. }) => {
+                grants.iter().for_each(|granted| release(granted.key, granted.token))
             }
-            Ok(Reply::Probe(_)) => self.post(Work::ProbeOver { key }),
+            Ok(Reply::Probe { key, .. }) => self.post(Work::ProbeOver { key }),
             Ok(_) | Err(_) => {}
         }
     }
@@ -357,6 +382,11 @@ impl Core {
         self.sessions.read().get(&session).map(|view| view.event.pid)
     }
 
+    /// What the log says of a session.
+    pub fn session_event(&self, session: u64) -> Option<SessionEvent> {
+        self.sessions.read().get(&session).map(|view| view.event.clone())
+    }
+
     /// Notes a session that the log now has.
     pub fn know_session(&self, event: &SessionEvent, own: bool) {
         if own {
@@ -390,11 +420,11 @@ impl Core {
         if !kept {
             return Ok(not_kept);
         }
-        let cached = self.index.read(key, |now, body| (now.link == record.link).then(|| body.cloned()).flatten());
-        if let Some(outcome) = cached.flatten() {
+        let slot = self.index.look(key).filter(|(now, _)| now.link == record.link).map(|(_, slot)| slot);
+        if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record.link)) {
             return Ok(Stored::Kept(outcome));
         }
-        let Some(outcome) = self.store()?.body(record.link, kind, error)? else {
+        let Some(outcome) = self.heard(self.store()?.body(record.link, kind, error))? else {
             // Gone between the look and the read: its retention passed, and a sweep came by.
             if self.times.now().late >= record.body_until() {
                 return Ok(not_kept);
@@ -404,22 +434,27 @@ impl Core {
         if outcome.body().len() as u64 != u64::from(record.body_len) {
             return Err(Error::damaged(format!("outcome {} is not as long as its event says", record.link)));
         }
-        if self.index.cache(key, record.link, Some(outcome.clone())) {
-            self.cached(key, record.link, outcome.body().len());
+        if let Some(slot) = slot {
+            self.cache(slot, record.link, outcome.clone());
         }
         Ok(Stored::Kept(outcome))
     }
 
-    /// Notes a body that was put into the index, and takes out the oldest over the limit.
-    pub fn cached(&self, key: &KeyDigest, row: u64, bytes: usize) {
+    /// Caches a body, and takes out the oldest over the limit.
+    pub fn cache(&self, slot: SlotId, row: u64, body: Outcome) {
+        let bytes = body.body().len();
+        if bytes > self.options.cache_bytes {
+            return;
+        }
+        self.index.cache(slot, Some((row, body)));
         let mut cache = self.cache.lock();
-        cache.order.push_back((*key, row, bytes));
+        cache.order.push_back((slot, row, bytes));
         cache.bytes += bytes;
         while cache.bytes > self.options.cache_bytes
-            && let Some((key, row, bytes)) = cache.order.pop_front()
+            && let Some((slot, row, bytes)) = cache.order.pop_front()
         {
             cache.bytes -= bytes;
-            self.index.cache(&key, row, None);
+            self.index.uncache(slot, row);
         }
     }
 
@@ -472,6 +507,10 @@ impl Core {
     /// foreign holders, keeps the anchor fresh, forgets what is due. True where more is due.
     fn keep(&self) -> bool {
         if self.check_open().is_err() {
+            return false;
+        }
+        if self.check_writable().is_err() {
+            self.times.now();
             return false;
         }
         let now = self.times.now();
@@ -562,8 +601,18 @@ impl Core {
         for request in pen.drain_waiting() {
             answers.push(request, Err(closing()));
         }
-        let opened = self.status.compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let closed = if opened { self.finish(&mut pen) } else { Ok(()) };
+        let swap = |from| self.status.compare_exchange(from, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let closed = if swap(OPEN) {
+            self.finish(&mut pen)
+        } else {
+            if swap(READS) {
+                let store = self.store.write().take();
+                // Nothing was written; what redb would like to note at the end has no space.
+                drop(store);
+                self.lock.lock().take();
+            }
+            Ok(())
+        };
         drop(pen);
         answers.give(self);
         closed
@@ -604,9 +653,15 @@ impl Core {
         records.filter(|record| record.link == pen.own && record.standing == StoredStanding::InProgress).count() as u64
     }
 
+    /// Returns once what is being committed is published: a reader that met a file newer than the
+    /// memory looks again after this.
+    pub fn wait_for_writer(&self) {
+        drop(self.line.pen());
+    }
+
     /// The outcome's body by its row, for the history.
     pub fn body(&self, row: u64, kind: crate::outcome::Kind, error: bool) -> Result<Option<Outcome>> {
-        self.store()?.body(row, kind, error)
+        self.heard(self.store()?.body(row, kind, error))
     }
 }
 

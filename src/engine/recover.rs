@@ -19,10 +19,12 @@ use crate::engine::files::{Disk, DiskFile, FileSystem, LockKind, Mode, Node};
 use crate::engine::index::Index;
 use crate::engine::replay;
 use crate::engine::session::{self, Session};
+use crate::engine::side::Side;
 use crate::engine::state::{Holder, Stored};
 use crate::engine::store::Store;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{self, Pen, SessionRow, Turn};
+use crate::engine::turn::Turn;
+use crate::engine::writer::{self, Pen, SessionRow};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What the caller wants of the path.
@@ -66,7 +68,11 @@ pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Co
         (How::Open | How::Adopt { .. }, anchor, false) => return Err(missing(&paths, anchor.as_ref())),
         (How::Open | How::OpenOrCreate | How::Adopt { .. }, anchor, true) => anchor,
     };
-    Opening { disk, paths, anchors, options, boot_id }.open(lock, anchor, how)
+    let opening = Opening { disk, paths, anchors, options, boot_id };
+    match opening.open(Arc::clone(&lock), anchor, how, None) {
+        Err(error) if error.is_full() && !adopting => opening.open(lock, anchor, how, Some(error)),
+        opened => opened,
+    }
 }
 
 fn check_place(disk: &dyn Disk, paths: &Paths, options: &Options, how: How<'_>) -> Result<()> {
@@ -147,8 +153,15 @@ fn lock(disk: &dyn Disk, paths: &Paths, wait: Duration) -> Result<Arc<dyn DiskFi
         left = left.saturating_sub(pause);
     }
     let pid = format!("{}\n", std::process::id());
-    file.set_len(0).and_then(|()| file.write_at(0, pid.as_bytes())).map_err(failed)?;
-    Ok(file)
+    match file.set_len(0).and_then(|()| file.write_at(0, pid.as_bytes())) {
+        // The lock is what counts; the name of its holder is for people.
+        Err(error) if is_full(&error) => Ok(file),
+        other => other.map(|()| file).map_err(failed),
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 fn locked(file: &dyn DiskFile, paths: &Paths) -> Error {
@@ -181,7 +194,7 @@ fn create(
     let failed = |error| Error::io("creating", &paths.creating, error);
     let stamp = Times::resume(Arc::clone(&options.clock), 0, None).stamp().1;
     let meta = Meta {
-        ledger_id: session::random_id()?,
+        ledger_id: session::random_id(disk)?,
         epoch: 1,
         // From 1: 0 stands for «no sequence».
         next_sequence: 1,
@@ -216,7 +229,14 @@ struct Opening {
 }
 
 impl Opening {
-    fn open(self, lock: Arc<dyn DiskFile>, anchor: Option<Anchor>, how: How<'_>) -> Result<Arc<Core>> {
+    /// `full`: the disk has no space; what is known is served, and nothing written.
+    fn open(
+        &self,
+        lock: Arc<dyn DiskFile>,
+        anchor: Option<Anchor>,
+        how: How<'_>,
+        full: Option<Error>,
+    ) -> Result<Arc<Core>> {
         let adopting = matches!(how, How::Adopt { .. });
         let path = &self.paths.file;
         let file = self.disk.open(path, Mode::Existing).map_err(|error| Error::io("opening", path, error))?;
@@ -225,7 +245,7 @@ impl Opening {
         if self.needs_page_pass(anchor.as_ref()) {
             write_pages_back(path, &*file)?;
         }
-        let store = Store::open(path, file, checks_integrity(clean))?;
+        let store = Store::open(path, file, checks_integrity(clean), self.options.page_cache_bytes)?;
         let meta = store.meta()?;
         if let Some(anchor) = &anchor
             && !adopting
@@ -235,7 +255,8 @@ impl Opening {
         let times =
             Times::resume(Arc::clone(&self.options.clock), millis(self.options.clock_gap_max), Some(meta.stamp));
         let index = Index::new();
-        let mut pen = scan(&store, meta, &index)?;
+        let mut side = Side::default();
+        let mut pen = scan(&store, meta, &index, &mut side)?;
         let (now, stamp) = times.stamp();
         if let How::Adopt { .. } = how {
             raise(&mut pen.meta, anchor.as_ref());
@@ -243,22 +264,29 @@ impl Opening {
         let session = Session::of_process(&self.disk, &self.paths.sessions, meta.ledger_id, self.boot_id)?;
         pen.own = pen.sessions.values().find(|row| row.event.id == session.head.id).map_or(0, |row| row.event.number);
         let boot_id = self.boot_id;
-        if !adopting {
+        if !adopting && full.is_none() {
             self.anchors.write(&pen.anchor(AnchorState::Open, boot_id))?;
             pen.anchored_ms = stamp.boot_ms;
         }
         let core = Core::new(Parts {
-            options: self.options,
-            paths: self.paths,
+            options: self.options.clone(),
+            paths: self.paths.clone(),
             lock,
             store,
             times,
             index,
+            side,
             pen,
             session,
             boot_id,
         });
         let mut pen = core.line.pen();
+        if let Some(error) = full {
+            look_at_sessions(&core, &pen)?;
+            drop(pen);
+            core.only_read(&error);
+            return Ok(core);
+        }
         let mut turn = Turn::alone(&core, &mut pen, now);
         if let How::Adopt { by, why } = how {
             let event = AdoptedEvent { epoch: turn.pen.meta.epoch, by: by.to_owned(), why: why.to_owned() };
@@ -350,24 +378,40 @@ fn raise(meta: &mut Meta, anchor: Option<&Anchor>) {
 }
 
 /// Reads every page, writes it back and syncs: what only the cache holds is on disk after it.
-fn write_pages_back(path: &Path, file: &dyn DiskFile) -> Result<()> {
-    const CHUNK: u64 = 1 << 20;
+///
+/// A sync tells of earlier writes too: where writes are checkpointed later (ext4 with its data in
+/// the journal), the first one may report what the pass has just mended. So a failed sync means the
+/// whole pass once more; a second failure is a disk that does not write.
+pub(crate) fn write_pages_back(path: &Path, file: &dyn DiskFile) -> Result<()> {
     let failed = |error| Error::io("writing back", path, error);
-    let len = file.len().map_err(failed)?;
+    rewrite_pages(file).map_err(failed)?;
+    if file.sync().is_ok() {
+        return Ok(());
+    }
+    rewrite_pages(file).map_err(failed)?;
+    file.sync().map_err(|error| {
+        Error::io("writing back every page, for the second time, of", path, error)
+            .next("the disk does not keep what is written to it: copy the file elsewhere before anything else")
+    })
+}
+
+fn rewrite_pages(file: &dyn DiskFile) -> std::io::Result<()> {
+    const CHUNK: u64 = 1 << 20;
+    let len = file.len()?;
     let mut bytes = vec![0; CHUNK as usize];
     let mut at = 0;
     while at < len {
         let count = (len - at).min(CHUNK);
         let Some(chunk) = bytes.get_mut(..count as usize) else { break };
-        file.read_at(at, chunk).map_err(failed)?;
-        file.write_at(at, chunk).map_err(failed)?;
+        file.read_at(at, chunk)?;
+        file.write_at(at, chunk)?;
         at += count;
     }
-    file.sync().map_err(failed)
+    Ok(())
 }
 
 /// Reads the whole log into the index, and compares count and digest.
-fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
+fn scan(store: &Store, meta: Meta, index: &Index, side: &mut Side) -> Result<Pen> {
     let mut pen = Pen::new(meta);
     let (mut count, mut digest, mut loose) = (0_u64, 0_u128, 0_u64);
     store.scan(0..u64::MAX, |sequence, row| {
@@ -377,7 +421,8 @@ fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
             return Err(Error::damaged(format!("log sequence {sequence} is beyond the end {}", meta.next_sequence)));
         }
         let entry = codec::open_event(sequence, row)?;
-        loose += u64::from(!replay_into(&mut pen, index, sequence, &entry));
+        loose += u64::from(matches!(entry.event, Event::Session(_) | Event::Adopted(_)));
+        replay_into(&mut pen, index, side, sequence, &entry);
         Ok(true)
     })?;
     if (count, digest) != (meta.count, meta.digest) {
@@ -397,32 +442,30 @@ fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
             }
         }
     });
-    pen.garbage = count.saturating_sub(rows).saturating_sub(loose);
+    pen.garbage = count.saturating_sub(rows + loose + side.rows());
+    side.approvals.values().for_each(|record| pen.due.approval_of(&record.event));
     pen.due.settle_order(store.first_body()?);
     Ok(pen)
 }
 
-/// Takes one event in. False for those that belong to no key.
-fn replay_into(pen: &mut Pen, index: &Index, sequence: u64, entry: &Entry) -> bool {
+/// Takes one event in.
+fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, entry: &Entry) {
     if let Event::Session(event) = &entry.event {
         pen.sessions.insert(event.number, SessionRow { event: event.clone(), open: 0 });
-        return false;
     }
-    let Some(key) = entry.event.key() else { return false };
-    let before = index.get(key);
-    if let Some(record) = replay::apply(before, sequence, entry) {
-        let slot = index.put(key, record, None);
-        pen.due.settled(slot, &record);
-        if let Some(body) = entry.event.body() {
-            pen.due.body(&record, body, sequence, entry.head.late_ms);
-        }
-        if let Event::Moved(moved) = &entry.event {
-            for body in moved.history.iter().filter_map(|told| told.body.as_ref()) {
-                pen.due.body(&record, body, sequence, entry.head.late_ms);
-            }
-        }
+    side.replay(sequence, &entry.event);
+    let Some(key) = entry.event.key() else { return };
+    let Some(record) = replay::apply(index.get(key), sequence, entry) else { return };
+    let slot = index.put(key, &record);
+    pen.due.settled(slot, &record);
+    let history = match &entry.event {
+        Event::Moved(moved) => moved.history.as_slice(),
+        _ => &[],
+    };
+    let told = history.iter().filter_map(|told| told.body.as_ref());
+    for body in entry.event.body().into_iter().chain(told) {
+        pen.due.body(&record, body, sequence, entry.head.late_ms);
     }
-    true
 }
 
 /// Records what the holders of open claims left, and who of them is gone. Gives back the files of
@@ -458,6 +501,25 @@ fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
         }
     }
     Ok(dead)
+}
+
+/// Notes in memory which holders are gone, where nothing can be recorded.
+fn look_at_sessions(core: &Core, pen: &Pen) -> Result<()> {
+    for (number, row) in &pen.sessions {
+        let event = &row.event;
+        let sight = session::look(&*core.disk, &core.paths.sessions, &event.id, &event.boot_id, &core.boot_id)?;
+        if *number != pen.own {
+            core.seen_session(*number, sight.holder);
+        }
+    }
+    for (token, key) in pen.open.iter().filter(|(token, _)| !core.session.is_living(**token)) {
+        core.index.update(key, |record| {
+            if record.link == pen.own && record.token == *token && record.standing == Stored::InProgress {
+                record.standing = Stored::Uncertain(Reason::Dropped);
+            }
+        });
+    }
+    Ok(())
 }
 
 /// Claims of this very session whose grant or ticket is gone: nobody can settle them any more.

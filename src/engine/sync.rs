@@ -7,5 +7,3 @@ pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 pub(crate) use std::sync::Arc;
 #[cfg(not(onceledger_shuttle))]
 pub(crate) use std::sync::atomic;
-#[cfg(not(onceledger_shuttle))]
-pub(crate) use std::thread;

@@ -249,7 +249,8 @@ fn p6_a_key_that_is_moved_through_the_log_keeps_everything() {
     on_every_backend(|place| {
         let ledger = place.create();
         let json = serde_json::json!({"amount": 79});
-        let guarded = Claim::new(key("done"), &json).unwrap().label("words").keep(Keep::Forever).remember(Keep::Forever);
+        let guarded =
+            Claim::new(key("done"), &json).unwrap().label("words").keep(Keep::Forever).remember(Keep::Forever);
         let _ = grant(&ledger, &guarded).release().unwrap();
         let first = grant(&ledger, &guarded);
         let ticket = first.ticket();

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use onceledger::testkit::{Disk, DiskFile, FakeClock, FaultDisk, FileSystem, LockKind, MemoryDisk, Mode, Node, RealDisk};
+use onceledger::testkit::{
+    Disk, DiskFile, FakeClock, FaultDisk, FileSystem, LockKind, MemoryDisk, Mode, Node, RealDisk,
+};
 use onceledger::{
     Claim, Claimed, Doubt, DoubtReason, FencingToken, Grant, Key, Ledger, Options, Past, PastWhat, Scope, Stored, View,
 };
@@ -307,7 +309,11 @@ impl Gated {
 
     /// Runs `calls`, each on a thread of its own, so that all but the first, which only holds the writer
     /// up, are decided in one batch and in their order.
-    pub fn one_batch<T: Send>(&self, before: impl FnOnce(), calls: Vec<Box<dyn FnOnce(&Ledger) -> T + Send>>) -> Vec<T> {
+    pub fn one_batch<T: Send>(
+        &self,
+        before: impl FnOnce(),
+        calls: Vec<Box<dyn FnOnce(&Ledger) -> T + Send>>,
+    ) -> Vec<T> {
         // Long enough for a thread to reach the line; where it is not, the batch is split and the
         // test only loses its edge.
         const REACH: Duration = Duration::from_millis(60);

@@ -154,7 +154,12 @@ fn case_13_equal_leases_steal_nothing_on_any_backend() {
 fn case_p11_durations_at_the_limit_are_refused_or_never_end() {
     let place = Place::memory();
     let ledger = place.create();
-    let long = [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_millis(u64::MAX), Duration::from_millis(u64::MAX / 2)];
+    let long = [
+        Duration::MAX,
+        Duration::from_secs(u64::MAX),
+        Duration::from_millis(u64::MAX),
+        Duration::from_millis(u64::MAX / 2),
+    ];
     for (n, lease) in long.into_iter().enumerate() {
         let part = format!("lease {n}");
         match ledger.claim(&claim(&part).lease(lease)) {
