@@ -281,7 +281,9 @@ impl Ledger {
     pub fn approval(&self, id: ApprovalId) -> Result<Option<Approval>> {
         let core = self.core();
         core.check_call()?;
+        let now = core.times.now();
         let record = core.side.read().approvals.get(&id.0).cloned();
+        let record = record.filter(|record| side::is_remembered(core, &record.event, now));
         record.map(|record| approval(core, &record)).transpose()
     }
 
@@ -304,6 +306,7 @@ impl Ledger {
             let side = core.side.read();
             let records = side.approvals.range(first..).map(|(_, record)| record);
             let records = records.filter(|record| state.is_none_or(|state| state_of(record.seen(now)) == state));
+            let records = records.filter(|record| side::is_remembered(core, &record.event, now));
             records.take(limit).cloned().collect()
         };
         found.iter().map(|record| approval(core, record)).collect()
@@ -332,10 +335,7 @@ fn state_of(seen: ApprovalSeen) -> ApprovalState {
 pub(crate) fn approval(core: &Core, record: &ApprovalRecord) -> Result<Approval> {
     let event = &record.event;
     let now = core.times.now();
-    let shown = match event.shown.row(record.row) {
-        Some(row) => core.body(row, event.shown.kind, event.shown.error)?,
-        None => None,
-    };
+    let shown = shown(core, record)?;
     let key = Key::from_digest(event.key);
     let key = match Scope::new(&event.scope) {
         Ok(scope) => key.named(&scope, &event.label),
@@ -351,6 +351,24 @@ pub(crate) fn approval(core: &Core, record: &ApprovalRecord) -> Result<Approval>
         spent_by: (event.spent_by != 0).then_some(FencingToken(event.spent_by)),
         decisions: event.lines.iter().map(line).collect(),
     })
+}
+
+/// What the approver was shown; `None` where it was redacted, or the approval forgotten under the reader.
+fn shown(core: &Core, record: &ApprovalRecord) -> Result<Option<Outcome>> {
+    let body = &record.event.shown;
+    let Some(row) = body.row(record.row) else { return Ok(None) };
+    if let Some(shown) = core.body(row, body.kind, body.error)? {
+        return Ok(Some(shown));
+    }
+    core.wait_for_writer();
+    let now = core.side.read().approvals.get(&record.event.id).cloned();
+    match now {
+        Some(now) if now.event.shown.row(now.row) == Some(row) => {
+            let id = record.event.id;
+            Err(Error::damaged(format!("what was shown for approval {id} should be in the file and is not")))
+        }
+        Some(_) | None => Ok(None),
+    }
 }
 
 /// An early time as the wall clock will about show it.

@@ -92,7 +92,7 @@ impl Ledger {
     pub fn cell(&self, name: &str) -> Result<Option<Cell>> {
         check_name(name)?;
         let core = self.core();
-        core.check_open()?;
+        core.check_call()?;
         let record = core.side.read().cells.get(name).cloned();
         match record {
             Some(record) => read(core, name, &record),
@@ -107,7 +107,7 @@ impl Ledger {
     /// `Storage`, `Closed`, `Damaged`.
     pub fn cells(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Cells> {
         let core = self.core();
-        core.check_open()?;
+        core.check_call()?;
         let start = after.filter(|after| *after > prefix).unwrap_or(prefix);
         let page: Vec<(String, CellRecord)> = {
             let side = core.side.read();
@@ -123,7 +123,7 @@ impl Ledger {
             found.cells.extend(read(core, name, record)?);
         }
         if page.len() > limit {
-            found.next = page.get(limit.saturating_sub(1)).map(|(name, _)| name.clone());
+            found.next = limit.checked_sub(1).and_then(|last| page.get(last)).map(|(name, _)| name.clone());
         }
         Ok(found)
     }
@@ -132,6 +132,7 @@ impl Ledger {
 /// Reads a cell's value. Where the cell was changed under the reader, the newer one is read.
 pub(crate) fn read(core: &Core, name: &str, record: &CellRecord) -> Result<Option<Cell>> {
     let mut record = record.clone();
+    let mut waited = false;
     loop {
         let version = Version(record.version);
         let value = match &record.small {
@@ -144,12 +145,18 @@ pub(crate) fn read(core: &Core, name: &str, record: &CellRecord) -> Result<Optio
         if let Some(value) = value {
             return Ok(Some(Cell { name: name.to_owned(), version, value }));
         }
-        match core.side.read().cells.get(name) {
+        let newer = core.side.read().cells.get(name).cloned();
+        match newer {
             None => return Ok(None),
-            Some(newer) if newer.version == record.version => {
+            Some(newer) if newer.version != record.version => record = newer,
+            // The file may be newer than the memory, for as long as a commit is being published.
+            Some(_) if !waited => {
+                core.wait_for_writer();
+                waited = true;
+            }
+            Some(_) => {
                 return Err(Error::damaged(format!("the value of cell {name:?} should be in the file and is not")));
             }
-            Some(newer) => record = newer.clone(),
         }
     }
 }

@@ -30,6 +30,7 @@ pub struct Options {
     pub(crate) approval: Duration,
     pub(crate) outcome_bytes_max: usize,
     pub(crate) cache_bytes: usize,
+    pub(crate) page_cache_bytes: usize,
     pub(crate) clock_gap_max: Duration,
     pub(crate) lock_wait: Duration,
     pub(crate) threads: bool,
@@ -56,6 +57,7 @@ impl Default for Options {
             approval: DAY,
             outcome_bytes_max: 1 << 20,
             cache_bytes: 64 << 20,
+            page_cache_bytes: crate::engine::store::CACHE_BYTES,
             clock_gap_max: 30 * DAY,
             lock_wait: Duration::ZERO,
             threads: true,
@@ -140,6 +142,13 @@ impl Options {
     /// Opens a ledger on a FUSE file system, whose author decides what a sync means. Default: no.
     pub fn allow_fuse(mut self, allow: bool) -> Self {
         self.allow_fuse = allow;
+        self
+    }
+
+    /// How many bytes of the file's pages are cached, to try what a small cache does.
+    #[cfg(feature = "testkit")]
+    pub fn page_cache_bytes(mut self, bytes: usize) -> Self {
+        self.page_cache_bytes = bytes;
         self
     }
 

@@ -135,6 +135,12 @@ impl Error {
         self
     }
 
+    /// Whether the disk, or what this user may have of it, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        let io = self.0.source.as_deref().and_then(|source| source.downcast_ref::<std::io::Error>());
+        io.is_some_and(|io| matches!(io.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded))
+    }
+
     /// The same failure told to another caller (the source is not shared).
     pub(crate) fn again(&self, kind: ErrorKind) -> Self {
         let mut error = Error::new(kind, self.0.what.clone());

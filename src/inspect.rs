@@ -1,13 +1,19 @@
 //! Looking at a ledger: one key whole, its history, keys by standing, counts, and a full check.
 
+mod order;
+
+use std::collections::BTreeSet;
+
 use crate::claim::{Doubt, FencingToken, Standing, View};
-use crate::engine::codec;
+use crate::engine::codec::{self, Meta};
 use crate::engine::core::Core;
 use crate::engine::event::{ApprovalLine, ApprovalWhat, Body, Told, ToldWhat};
 use crate::engine::history::{self, Chain};
 use crate::engine::index::KeyDigest;
 use crate::engine::request::Work;
+use crate::engine::side;
 use crate::engine::state::{Record, Seen, Stored as StoredStanding};
+use crate::engine::store::Store;
 use crate::error::{Error, Result};
 use crate::key::{ArgsDigest, Fingerprint, Key, Scope};
 use crate::ledger::{Ledger, is_open, reason, seen_now, view};
@@ -216,13 +222,13 @@ impl Ledger {
         self.attend_all()?;
         let core = self.core();
         let told = chain(core, key.digest())?.map(|(_, chain)| chain.into_told()).unwrap_or_default();
-        let mut pasts = told.into_iter().map(|told| past(core, told)).collect::<Result<Vec<_>>>()?;
-        let side = core.side.read();
-        pasts.extend(side.of_key(key.digest()).flat_map(|record| record.event.lines.iter()).map(approval_past));
-        drop(side);
-        // Stable: what one commit wrote stays in its order.
-        pasts.sort_by_key(|past| past.at_ms);
-        Ok(pasts)
+        let own = told.into_iter().map(|told| past(core, told)).collect::<Result<Vec<_>>>()?;
+        let mut strands = vec![order::Strand::of_key(own)];
+        for approval in side::approvals_of(core, key.digest()) {
+            let lines = approval.lines.iter().map(approval_past).collect();
+            strands.push(order::Strand::of_approval(approval.id, lines));
+        }
+        Ok(order::woven(strands))
     }
 
     /// Up to `limit` keys of a standing, in ascending order of key, from the first after `after`.
@@ -233,6 +239,8 @@ impl Ledger {
     pub fn list(&self, standing: Standing, after: Option<&Key>, limit: usize) -> Result<Listed> {
         self.attend_all()?;
         let core = self.core();
+        // Makes the coarse time, which the walk uses, the exact one.
+        core.times.now();
         let mut found: Vec<KeyDigest> = Vec::new();
         core.index.walk(after.map(Key::digest), |key, record| {
             let (seen, _) = core.seen(&record);
@@ -278,6 +286,7 @@ impl Ledger {
         self.attend_all()?;
         let core = self.core();
         let mut stats = Stats::default();
+        core.times.now();
         core.index.for_each(|_, record| {
             let (seen, _) = core.seen(record);
             match seen {
@@ -317,40 +326,18 @@ impl Ledger {
         let core = self.core();
         core.check_call()?;
         let pen = core.line.pen();
-        let store = core.store()?;
-        let mut verified = Verified::default();
-        let mut digest = 0_u128;
-        let mut stated = Vec::new();
-        store.scan(0..u64::MAX, |sequence, row| {
-            verified.rows += 1;
-            digest = digest.wrapping_add(codec::row_digest(sequence, row));
-            let entry = codec::open_event(sequence, row)?;
-            stated.extend(entry.event.body().and_then(|body| body.row(sequence).map(|row| (row, *body))));
-            Ok(true)
-        })?;
-        if (verified.rows, digest) != (pen.meta.count, pen.meta.digest) {
-            return Err(Error::damaged(format!(
-                "the log has {} rows where {} were written",
-                verified.rows, pen.meta.count
-            )));
-        }
-        for (row, body) in stated {
-            // A body whose retention has passed may be gone; one that is there must be the one stated.
-            let Some(outcome) = store.body(row, body.kind, body.error)? else { continue };
-            let bytes = outcome.body();
-            if (bytes.len() as u64, codec::body_checksum(bytes)) != (body.len, body.crc) {
-                return Err(Error::damaged(format!("outcome {row} is not the one that its event states")));
-            }
-            verified.bodies += 1;
-            verified.body_bytes += bytes.len() as u64;
-        }
-        Ok(verified)
+        let verified = core.store().and_then(|store| verify(&store, &pen.meta, &side::bodies(core)));
+        drop(pen);
+        core.heard(verified)
     }
 
     /// Looks afresh at every foreign session that may hold a claim.
     fn attend_all(&self) -> Result<()> {
         let core = self.core();
         core.check_call()?;
+        if core.check_writable().is_err() {
+            return Ok(());
+        }
         let foreign: Vec<u64> = {
             let pen = core.line.pen();
             let open = pen.sessions.iter().filter(|(number, row)| **number != pen.own && row.open > 0);
@@ -361,6 +348,40 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+/// `bodies`: rows of bodies that must be there, whatever time it is.
+fn verify(store: &Store, meta: &Meta, bodies: &[u64]) -> Result<Verified> {
+    let mut verified = Verified::default();
+    let mut digest = 0_u128;
+    let mut stated = Vec::new();
+    store.scan(0..u64::MAX, |sequence, row| {
+        verified.rows += 1;
+        digest = digest.wrapping_add(codec::row_digest(sequence, row));
+        let entry = codec::open_event(sequence, row)?;
+        stated.extend(entry.event.body().and_then(|body| body.row(sequence).map(|row| (row, *body))));
+        Ok(true)
+    })?;
+    if (verified.rows, digest) != (meta.count, meta.digest) {
+        return Err(Error::damaged(format!("the log has {} rows where {} were written", verified.rows, meta.count)));
+    }
+    let kept: BTreeSet<u64> = bodies.iter().copied().collect();
+    for (row, body) in stated {
+        // A body whose retention has passed may be gone; one that is there must be the one stated.
+        let Some(outcome) = store.body(row, body.kind, body.error)? else {
+            if kept.contains(&row) {
+                return Err(Error::damaged(format!("body {row} should be in the file and is not")));
+            }
+            continue;
+        };
+        let bytes = outcome.body();
+        if (bytes.len() as u64, codec::body_checksum(bytes)) != (body.len, body.crc) {
+            return Err(Error::damaged(format!("outcome {row} is not the one that its event states")));
+        }
+        verified.bodies += 1;
+        verified.body_bytes += bytes.len() as u64;
+    }
+    Ok(verified)
 }
 
 fn standing_of(seen: Seen) -> Standing {
@@ -376,7 +397,7 @@ fn standing_of(seen: Seen) -> Standing {
 fn chain(core: &Core, key: &KeyDigest) -> Result<Option<(Record, Chain)>> {
     let store = core.store()?;
     let live = |key: &KeyDigest| core.index.get(key).filter(|record| !record.is_forgotten(core.times.now()));
-    history::read_chain(&store, key, live)
+    core.heard(history::read_chain(&store, key, live))
 }
 
 fn detail(core: &Core, key: &KeyDigest) -> Result<Option<Detail>> {

@@ -149,7 +149,8 @@ impl Ledger {
         core.check_call()?;
         once::check_not_inside(core, claim.key())?;
         let Some(record) = core.index.get(claim.key().digest()) else { return Ok(None) };
-        let (seen, _) = core.seen(&record);
+        // By the exact time: a claim may be all that happens here, and then nothing else reads a clock.
+        let seen = seen_now(core, &record);
         let settled = matches!(seen, Seen::Done { .. } | Seen::Failed { .. });
         if !settled {
             return Ok(None);
@@ -284,6 +285,15 @@ impl Ledger {
             Reply::Swept(swept) => Ok(swept),
             _ => Err(unexpected("a sweep")),
         }
+    }
+
+    /// Whether the ledger can grant and settle. A disk that is full when a ledger is opened leaves it
+    /// readable: it serves what it knows and refuses the rest with this error.
+    ///
+    /// # Errors
+    /// `Storage`, `Closed`: why it cannot. Nothing is on disk of what it refused.
+    pub fn writable(&self) -> Result<()> {
+        self.core().check_writable()
     }
 
     /// Does what the ledger's threads do, once and on this thread: refreshes the clock, wakes those

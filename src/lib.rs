@@ -22,6 +22,7 @@ mod reconcile;
 pub mod testkit;
 pub mod tool;
 mod transaction;
+mod watch;
 
 pub use approval::{Approval, ApprovalDecision, ApprovalId, ApprovalRequest, ApprovalState, Decision, NotApproved};
 pub use cell::{Cell, Cells, Version};
@@ -40,3 +41,8 @@ pub use once::Grants;
 pub use outcome::{Class, EffectError, Kind, Outcome, Stored};
 pub use reconcile::{Reconcile, Reconciled};
 pub use transaction::{Committed, Refusal, Transacted, Transaction};
+pub use watch::Watch;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

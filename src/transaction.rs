@@ -6,6 +6,7 @@ use crate::approval::ApprovalId;
 use crate::cell::{self, Cell, Version};
 use crate::claim::{Claim, Claimed, Recovery};
 use crate::engine::request::{CellWork, Change, Refused, Reply, TransactionWork, Work};
+use crate::engine::side::{self, ApprovalNeed};
 use crate::engine::sync::Arc;
 use crate::error::{Error, Result};
 use crate::grant::{Grant, prepare};
@@ -186,8 +187,13 @@ impl Transaction {
             return Err(Error::bad_input(what).next("split it"));
         }
         let claims = self.approved_claims()?;
-        let mut keys = BTreeSet::new();
+        let (mut keys, mut approvals) = (BTreeSet::new(), BTreeSet::new());
         for claim in &claims {
+            if let Some(ApprovalNeed::This(id)) = claim.approval
+                && !approvals.insert(id)
+            {
+                return Err(Error::bad_input(format!("approval {id} is named twice in one transaction")));
+            }
             if !keys.insert(*claim.key().digest()) {
                 return Err(Error::bad_input(format!("{} is named twice in one transaction", claim.key())));
             }
@@ -207,8 +213,8 @@ impl Transaction {
             }
         }
         for id in &self.spends {
-            let key = self.ledger.approval(*id)?.map(|approval| approval.key);
-            let claim = claims.iter_mut().find(|claim| key.as_ref() == Some(claim.key()));
+            let key = side::key_of_approval(self.ledger.core(), id.0)?;
+            let claim = claims.iter_mut().find(|claim| key.as_ref() == Some(claim.key().digest()));
             let Some(claim) = claim else {
                 return Err(Error::bad_input(format!("approval {id} is spent without the claim of its key"))
                     .next("add the claim that the approval is for"));

@@ -86,6 +86,8 @@ struct Alarms {
 const OPEN: u8 = 0;
 const FAILED: u8 = 1;
 const CLOSED: u8 = 2;
+/// Opened on a full disk: what is known is served, nothing is written.
+const READS: u8 = 3;
 
 thread_local! {
     /// Set while this thread runs somebody's waker on behalf of a ledger.
@@ -158,14 +160,31 @@ impl Core {
     /// Whether the ledger is open. A failure is told again to every caller.
     pub fn check_open(&self) -> Result<()> {
         match self.status.load(Ordering::Acquire) {
-            OPEN => Ok(()),
-            FAILED => {
-                let failure = self.failure.lock();
-                let told = failure.as_ref().map(|error| error.again(ErrorKind::Storage));
-                Err(told.unwrap_or_else(|| Error::new(ErrorKind::Storage, "the ledger's storage failed")))
-            }
+            OPEN | READS => Ok(()),
+            FAILED => Err(self.failure()),
             _ => Err(Error::new(ErrorKind::Closed, "the ledger is closed").next("open it again")),
         }
+    }
+
+    /// Whether the ledger may write. On a disk that was full when it was opened it only serves what
+    /// it knows.
+    pub fn check_writable(&self) -> Result<()> {
+        match self.status.load(Ordering::Acquire) {
+            READS => Err(self.failure()),
+            _ => self.check_open(),
+        }
+    }
+
+    fn failure(&self) -> Error {
+        let failure = self.failure.lock();
+        let told = failure.as_ref().map(|error| error.again(ErrorKind::Storage));
+        told.unwrap_or_else(|| Error::new(ErrorKind::Storage, "the ledger's storage failed"))
+    }
+
+    /// Serves what is known and writes nothing from now on.
+    pub fn only_read(&self, error: &Error) {
+        *self.failure.lock() = Some(error.again(error.kind()));
+        self.status.store(READS, Ordering::Release);
     }
 
     /// What every call but `check` asks first: the right process, not inside a waker, open.
@@ -203,6 +222,22 @@ impl Core {
         drop(store);
         self.lock.lock().take();
         self.stop_keeper();
+    }
+
+    /// Passes on what a reader read. A storage failure closes the ledger from there too (P13): redb
+    /// takes no write after a failed read. Never with the pen in hand.
+    pub fn heard<T>(&self, read: Result<T>) -> Result<T> {
+        if let Err(error) = &read
+            && writer::is_fatal(error)
+            && error.kind() != ErrorKind::Damaged
+            && self.check_open().is_ok()
+        {
+            let mut pen = self.line.pen();
+            let answers = writer::fail(self, &mut pen, error, ErrorKind::Storage, Vec::new());
+            drop(pen);
+            answers.give(self);
+        }
+        read
     }
 
     /// Waits for one request on this thread. A lone caller writes its own batch.
@@ -329,7 +364,9 @@ impl Core {
             }
             StoredStanding::Uncertain(_) => (u64::MAX, 0),
         };
-        let now = if limit.saturating_sub(time) > NEAR_MS { coarse } else { self.times.now() };
+        // Without threads nobody else refreshes the coarse time.
+        let far = self.options.threads && limit.saturating_sub(time) > NEAR_MS;
+        let now = if far { coarse } else { self.times.now() };
         (record.seen(now, self.holder(record)), now)
     }
 
@@ -343,6 +380,11 @@ impl Core {
     /// The process id of a record's session.
     pub fn pid_of(&self, session: u64) -> Option<u32> {
         self.sessions.read().get(&session).map(|view| view.event.pid)
+    }
+
+    /// What the log says of a session.
+    pub fn session_event(&self, session: u64) -> Option<SessionEvent> {
+        self.sessions.read().get(&session).map(|view| view.event.clone())
     }
 
     /// Notes a session that the log now has.
@@ -382,7 +424,7 @@ impl Core {
         if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record.link)) {
             return Ok(Stored::Kept(outcome));
         }
-        let Some(outcome) = self.store()?.body(record.link, kind, error)? else {
+        let Some(outcome) = self.heard(self.store()?.body(record.link, kind, error))? else {
             // Gone between the look and the read: its retention passed, and a sweep came by.
             if self.times.now().late >= record.body_until() {
                 return Ok(not_kept);
@@ -465,6 +507,10 @@ impl Core {
     /// foreign holders, keeps the anchor fresh, forgets what is due. True where more is due.
     fn keep(&self) -> bool {
         if self.check_open().is_err() {
+            return false;
+        }
+        if self.check_writable().is_err() {
+            self.times.now();
             return false;
         }
         let now = self.times.now();
@@ -555,8 +601,18 @@ impl Core {
         for request in pen.drain_waiting() {
             answers.push(request, Err(closing()));
         }
-        let opened = self.status.compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let closed = if opened { self.finish(&mut pen) } else { Ok(()) };
+        let swap = |from| self.status.compare_exchange(from, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let closed = if swap(OPEN) {
+            self.finish(&mut pen)
+        } else {
+            if swap(READS) {
+                let store = self.store.write().take();
+                // Nothing was written; what redb would like to note at the end has no space.
+                drop(store);
+                self.lock.lock().take();
+            }
+            Ok(())
+        };
         drop(pen);
         answers.give(self);
         closed
@@ -597,9 +653,15 @@ impl Core {
         records.filter(|record| record.link == pen.own && record.standing == StoredStanding::InProgress).count() as u64
     }
 
+    /// Returns once what is being committed is published: a reader that met a file newer than the
+    /// memory looks again after this.
+    pub fn wait_for_writer(&self) {
+        drop(self.line.pen());
+    }
+
     /// The outcome's body by its row, for the history.
     pub fn body(&self, row: u64, kind: crate::outcome::Kind, error: bool) -> Result<Option<Outcome>> {
-        self.store()?.body(row, kind, error)
+        self.heard(self.store()?.body(row, kind, error))
     }
 }
 

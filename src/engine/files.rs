@@ -79,6 +79,12 @@ pub trait Disk: fmt::Debug + Send + Sync + 'static {
     fn canonical(&self, path: &Path) -> io::Result<PathBuf>;
     /// What kind of file system holds a directory.
     fn file_system(&self, path: &Path) -> io::Result<FileSystem>;
+    /// A name that nobody has. A disk that must do the same twice makes it from its seed.
+    fn random_id(&self) -> io::Result<[u8; 16]> {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(id)
+    }
 }
 
 /// An open file. Closing is dropping the last handle; it also drops the lock.

@@ -68,7 +68,11 @@ pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Co
         (How::Open | How::Adopt { .. }, anchor, false) => return Err(missing(&paths, anchor.as_ref())),
         (How::Open | How::OpenOrCreate | How::Adopt { .. }, anchor, true) => anchor,
     };
-    Opening { disk, paths, anchors, options, boot_id }.open(lock, anchor, how)
+    let opening = Opening { disk, paths, anchors, options, boot_id };
+    match opening.open(Arc::clone(&lock), anchor, how, None) {
+        Err(error) if error.is_full() && !adopting => opening.open(lock, anchor, how, Some(error)),
+        opened => opened,
+    }
 }
 
 fn check_place(disk: &dyn Disk, paths: &Paths, options: &Options, how: How<'_>) -> Result<()> {
@@ -149,8 +153,15 @@ fn lock(disk: &dyn Disk, paths: &Paths, wait: Duration) -> Result<Arc<dyn DiskFi
         left = left.saturating_sub(pause);
     }
     let pid = format!("{}\n", std::process::id());
-    file.set_len(0).and_then(|()| file.write_at(0, pid.as_bytes())).map_err(failed)?;
-    Ok(file)
+    match file.set_len(0).and_then(|()| file.write_at(0, pid.as_bytes())) {
+        // The lock is what counts; the name of its holder is for people.
+        Err(error) if is_full(&error) => Ok(file),
+        other => other.map(|()| file).map_err(failed),
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 fn locked(file: &dyn DiskFile, paths: &Paths) -> Error {
@@ -183,7 +194,7 @@ fn create(
     let failed = |error| Error::io("creating", &paths.creating, error);
     let stamp = Times::resume(Arc::clone(&options.clock), 0, None).stamp().1;
     let meta = Meta {
-        ledger_id: session::random_id()?,
+        ledger_id: session::random_id(disk)?,
         epoch: 1,
         // From 1: 0 stands for «no sequence».
         next_sequence: 1,
@@ -218,7 +229,14 @@ struct Opening {
 }
 
 impl Opening {
-    fn open(self, lock: Arc<dyn DiskFile>, anchor: Option<Anchor>, how: How<'_>) -> Result<Arc<Core>> {
+    /// `full`: the disk has no space; what is known is served, and nothing written.
+    fn open(
+        &self,
+        lock: Arc<dyn DiskFile>,
+        anchor: Option<Anchor>,
+        how: How<'_>,
+        full: Option<Error>,
+    ) -> Result<Arc<Core>> {
         let adopting = matches!(how, How::Adopt { .. });
         let path = &self.paths.file;
         let file = self.disk.open(path, Mode::Existing).map_err(|error| Error::io("opening", path, error))?;
@@ -227,7 +245,7 @@ impl Opening {
         if self.needs_page_pass(anchor.as_ref()) {
             write_pages_back(path, &*file)?;
         }
-        let store = Store::open(path, file, checks_integrity(clean))?;
+        let store = Store::open(path, file, checks_integrity(clean), self.options.page_cache_bytes)?;
         let meta = store.meta()?;
         if let Some(anchor) = &anchor
             && !adopting
@@ -246,13 +264,13 @@ impl Opening {
         let session = Session::of_process(&self.disk, &self.paths.sessions, meta.ledger_id, self.boot_id)?;
         pen.own = pen.sessions.values().find(|row| row.event.id == session.head.id).map_or(0, |row| row.event.number);
         let boot_id = self.boot_id;
-        if !adopting {
+        if !adopting && full.is_none() {
             self.anchors.write(&pen.anchor(AnchorState::Open, boot_id))?;
             pen.anchored_ms = stamp.boot_ms;
         }
         let core = Core::new(Parts {
-            options: self.options,
-            paths: self.paths,
+            options: self.options.clone(),
+            paths: self.paths.clone(),
             lock,
             store,
             times,
@@ -263,6 +281,12 @@ impl Opening {
             boot_id,
         });
         let mut pen = core.line.pen();
+        if let Some(error) = full {
+            look_at_sessions(&core, &pen)?;
+            drop(pen);
+            core.only_read(&error);
+            return Ok(core);
+        }
         let mut turn = Turn::alone(&core, &mut pen, now);
         if let How::Adopt { by, why } = how {
             let event = AdoptedEvent { epoch: turn.pen.meta.epoch, by: by.to_owned(), why: why.to_owned() };
@@ -354,20 +378,36 @@ fn raise(meta: &mut Meta, anchor: Option<&Anchor>) {
 }
 
 /// Reads every page, writes it back and syncs: what only the cache holds is on disk after it.
-fn write_pages_back(path: &Path, file: &dyn DiskFile) -> Result<()> {
-    const CHUNK: u64 = 1 << 20;
+///
+/// A sync tells of earlier writes too: where writes are checkpointed later (ext4 with its data in
+/// the journal), the first one may report what the pass has just mended. So a failed sync means the
+/// whole pass once more; a second failure is a disk that does not write.
+pub(crate) fn write_pages_back(path: &Path, file: &dyn DiskFile) -> Result<()> {
     let failed = |error| Error::io("writing back", path, error);
-    let len = file.len().map_err(failed)?;
+    rewrite_pages(file).map_err(failed)?;
+    if file.sync().is_ok() {
+        return Ok(());
+    }
+    rewrite_pages(file).map_err(failed)?;
+    file.sync().map_err(|error| {
+        Error::io("writing back every page, for the second time, of", path, error)
+            .next("the disk does not keep what is written to it: copy the file elsewhere before anything else")
+    })
+}
+
+fn rewrite_pages(file: &dyn DiskFile) -> std::io::Result<()> {
+    const CHUNK: u64 = 1 << 20;
+    let len = file.len()?;
     let mut bytes = vec![0; CHUNK as usize];
     let mut at = 0;
     while at < len {
         let count = (len - at).min(CHUNK);
         let Some(chunk) = bytes.get_mut(..count as usize) else { break };
-        file.read_at(at, chunk).map_err(failed)?;
-        file.write_at(at, chunk).map_err(failed)?;
+        file.read_at(at, chunk)?;
+        file.write_at(at, chunk)?;
         at += count;
     }
-    file.sync().map_err(failed)
+    Ok(())
 }
 
 /// Reads the whole log into the index, and compares count and digest.
@@ -403,6 +443,7 @@ fn scan(store: &Store, meta: Meta, index: &Index, side: &mut Side) -> Result<Pen
         }
     });
     pen.garbage = count.saturating_sub(rows + loose + side.rows());
+    side.approvals.values().for_each(|record| pen.due.approval_of(&record.event));
     pen.due.settle_order(store.first_body()?);
     Ok(pen)
 }
@@ -460,6 +501,25 @@ fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
         }
     }
     Ok(dead)
+}
+
+/// Notes in memory which holders are gone, where nothing can be recorded.
+fn look_at_sessions(core: &Core, pen: &Pen) -> Result<()> {
+    for (number, row) in &pen.sessions {
+        let event = &row.event;
+        let sight = session::look(&*core.disk, &core.paths.sessions, &event.id, &event.boot_id, &core.boot_id)?;
+        if *number != pen.own {
+            core.seen_session(*number, sight.holder);
+        }
+    }
+    for (token, key) in pen.open.iter().filter(|(token, _)| !core.session.is_living(**token)) {
+        core.index.update(key, |record| {
+            if record.link == pen.own && record.token == *token && record.standing == Stored::InProgress {
+                record.standing = Stored::Uncertain(Reason::Dropped);
+            }
+        });
+    }
+    Ok(())
 }
 
 /// Claims of this very session whose grant or ticket is gone: nobody can settle them any more.

@@ -4,7 +4,7 @@
 use crate::engine::codec::{self, LeftOutcome, LeftSettlement};
 use crate::engine::event::{
     Body, DoubtEvent, End, Event, FOREVER, GrantEvent, LateEvent, Place, Reason, ReleaseEvent, RenewEvent,
-    ResolveEvent, SessionEvent, SettleEvent, ToldWhat, VerdictRule,
+    ResolveEvent, SessionEvent, SettleEvent, Terms, ToldWhat, VerdictRule,
 };
 use crate::engine::index::KeyDigest;
 use crate::engine::request::{
@@ -156,12 +156,10 @@ impl Turn<'_> {
         let ask = Ask::Claim { fingerprint: work.fingerprint, rule: work.terms.recovery, probe };
         Ok(match (state::decide(record.as_ref(), &ask, self.now, holder), record) {
             (Decision::Grant { attempt, first_attempt_s, fresh, resumed }, record) => {
-                let approval = match work.approval.filter(|_| !resumed) {
-                    None => None,
-                    Some(need) => match self.spendable(need, &work.key, &work.args) {
-                        Ok(approval) => Some(approval),
-                        Err(stands) => return Ok(Judged::Refused(Reply::NotApproved(stands))),
-                    },
+                let resumes = record.filter(|_| resumed).map(|record| record.token);
+                let approval = match self.to_spend(work, resumes) {
+                    Ok(approval) => approval,
+                    Err(stands) => return Ok(Judged::Refused(Reply::NotApproved(stands))),
                 };
                 Judged::Grant(Plan { record, attempt, first_attempt_s, fresh, resumed, approval })
             }
@@ -233,6 +231,10 @@ impl Turn<'_> {
             self.pen.garbage += u64::from(old.rows);
         }
         let lease = |lease_ms| self.now.early.saturating_add(lease_ms).min(FOREVER - 1);
+        // A resend goes on under the rule that the key's first claim stored; only a vacant key takes a
+        // new one.
+        let stored = plan.record.filter(|_| plan.resumed).map(|record| record.rule.rule());
+        let terms = Terms { recovery: stored.unwrap_or(work.terms.recovery), ..work.terms };
         let event = GrantEvent {
             key: work.key,
             fingerprint: work.fingerprint,
@@ -242,7 +244,7 @@ impl Turn<'_> {
             attempt: plan.attempt,
             first_attempt_ms: u64::from(plan.first_attempt_s) * 1000,
             lease_until_ms: work.lease_ms.map_or(FOREVER, lease),
-            terms: work.terms,
+            terms,
             resumed: plan.resumed,
             scope: work.scope.clone(),
             label: work.label.clone(),

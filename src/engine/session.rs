@@ -60,7 +60,7 @@ impl Session {
         if let Some(session) = living.iter().filter_map(Weak::upgrade).find(same) {
             return Ok(session);
         }
-        let id = random_id()?;
+        let id = random_id(&**disk)?;
         let session = Arc::new(Session {
             head: SessionHead { ledger_id, id, boot_id, pid },
             disk: Arc::clone(disk),
@@ -83,7 +83,8 @@ impl Session {
         }
         let failed = |error| Error::io("creating the session file", &self.path, error);
         self.disk.create_dir(&self.folder).map_err(failed)?;
-        let file = self.disk.open(&self.path, Mode::CreateNew).map_err(failed)?;
+        // The name is random: what is there already is what an attempt that failed half-way left.
+        let file = self.disk.open(&self.path, Mode::OpenOrCreate).map_err(failed)?;
         if !file.try_lock(LockKind::Exclusive).map_err(failed)? {
             return Err(Error::new(ErrorKind::Storage, format!("{} is locked by somebody else", self.path.display())));
         }
@@ -215,6 +216,16 @@ pub(crate) fn look(
     Ok(Sight { holder, left })
 }
 
+/// Whether a holder's session is worth opening the ledger for: it is over, or it left an outcome of
+/// this grant. Needs no lock on the ledger.
+pub(crate) fn has_news(sight: &Sight, key: &[u8; 32], token: u64) -> bool {
+    match sight.holder {
+        // A missing file is one that was tidied up under the ledger's lock.
+        Holder::Gone | Holder::Unknown => true,
+        Holder::Alive => sight.left.iter().any(|left| left.token == token && left.key == *key),
+    }
+}
+
 fn read_left(file: &dyn DiskFile) -> std::io::Result<Vec<LeftOutcome>> {
     let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or_default()];
     file.read_at(0, &mut bytes)?;
@@ -239,8 +250,6 @@ pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<(PathBuf, [u8; 
 }
 
 /// A random name that nobody has.
-pub(crate) fn random_id() -> Result<[u8; 16]> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| Error::new(ErrorKind::Storage, format!("no random numbers: {error}")))?;
-    Ok(id)
+pub(crate) fn random_id(disk: &dyn Disk) -> Result<[u8; 16]> {
+    disk.random_id().map_err(|error| Error::new(ErrorKind::Storage, format!("no random numbers: {error}")))
 }

@@ -1,15 +1,17 @@
 //! Cells and approvals: what the log holds beside claims. Both are small, so each change writes the
 //! whole of it, and all of them are in memory. Their readers never meet the writer (P7, P8).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::clock::Now;
+use crate::engine::core::Core;
 use crate::engine::event::{
     ApprovalEvent, ApprovalLine, ApprovalWhat, Body, CellEvent, DecisionRule, Event, FOREVER, Place,
 };
 use crate::engine::index::{DigestMap, KeyDigest, TokenMap};
 use crate::engine::replay;
-use crate::engine::request::{Prepared, Reply};
+use crate::engine::request::{ClaimWork, Prepared, Reply};
+use crate::engine::state::Record;
 use crate::engine::turn::Turn;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
@@ -77,6 +79,52 @@ impl ApprovalRecord {
     }
 }
 
+/// Whether nobody can ask for an approval any more, swept or not (P10): its retention and its deadline
+/// have passed, and the key whose grant spent it is not remembered. `key` is what is known of that key.
+pub(crate) fn is_over(event: &ApprovalEvent, key: Option<&Record>, now: Now) -> bool {
+    if event.remember_s == u32::MAX || now.late < due_ms(event) || now.early < event.deadline_ms {
+        return false;
+    }
+    let spender = |key: &&Record| event.spent_by != 0 && key.token == event.spent_by && !key.is_forgotten(now);
+    key.filter(spender).is_none()
+}
+
+/// The late time at which the retention of an approval ends, in milliseconds.
+fn due_ms(event: &ApprovalEvent) -> u64 {
+    event.changed_ms.saturating_add(u64::from(event.remember_s) * 1000)
+}
+
+/// Whether a reader still sees an approval.
+pub(crate) fn is_remembered(core: &Core, event: &ApprovalEvent, now: Now) -> bool {
+    !is_over(event, core.index.get(&event.key).as_ref(), now)
+}
+
+/// The approvals of a key, oldest first, as readers see them.
+pub(crate) fn approvals_of(core: &Core, key: &KeyDigest) -> Vec<ApprovalEvent> {
+    let now = core.times.now();
+    let side = core.side.read();
+    let events = side.of_key(key).map(|record| &record.event);
+    events.filter(|event| is_remembered(core, event, now)).cloned().collect()
+}
+
+/// The key that an approval is for.
+pub(crate) fn key_of_approval(core: &Core, id: u64) -> Result<Option<KeyDigest>> {
+    core.check_call()?;
+    let now = core.times.now();
+    let side = core.side.read();
+    let event = side.approvals.get(&id).map(|record| &record.event);
+    Ok(event.filter(|event| is_remembered(core, event, now)).map(|event| event.key))
+}
+
+/// The rows of all bodies that cells and approvals need.
+pub(crate) fn bodies(core: &Core) -> Vec<u64> {
+    let now = core.times.now();
+    let side = core.side.read();
+    let values = side.cells.values().filter_map(|cell| cell.value.row(cell.row));
+    let remembered = side.approvals.values().filter(|record| is_remembered(core, &record.event, now));
+    values.chain(remembered.filter_map(|record| record.event.shown.row(record.row))).collect()
+}
+
 impl Side {
     /// Takes in a row while the log is scanned.
     pub fn replay(&mut self, sequence: u64, event: &Event) {
@@ -106,7 +154,10 @@ impl Side {
         if let Some(old) = &old {
             self.by_token.remove(&old.event.spent_by);
         } else {
-            self.by_key.entry(key).or_default().push(id);
+            // In order of id: a row that was moved stands behind those of younger approvals.
+            let ids = self.by_key.entry(key).or_default();
+            let at = ids.partition_point(|other| *other < id);
+            ids.insert(at, id);
         }
         if spent_by != 0 {
             self.by_token.insert(spent_by, id);
@@ -191,6 +242,22 @@ pub(crate) enum Decided {
     Conflict,
 }
 
+/// How many lines about grants an approval carries. The key's own history has all of them.
+const GRANT_LINES_MAX: usize = 32;
+
+/// Leaves out the oldest lines about grants: every change writes the whole approval, and a loop that
+/// claims and releases must not make it grow. Decisions are all kept.
+fn condense(lines: &mut Vec<ApprovalLine>) {
+    let of_grant = |line: &ApprovalLine| matches!(line.what, ApprovalWhat::Spent | ApprovalWhat::Returned);
+    let over = lines.iter().filter(|line| of_grant(line)).count().saturating_sub(GRANT_LINES_MAX);
+    let mut left = over;
+    lines.retain(|line| {
+        let out = left > 0 && of_grant(line);
+        left -= usize::from(out);
+        !out
+    });
+}
+
 impl Turn<'_> {
     /// A cell as the batch so far leaves it.
     pub fn cell(&self, name: &str) -> Option<CellRecord> {
@@ -239,8 +306,13 @@ impl Turn<'_> {
         Ok(true)
     }
 
-    /// An approval as the batch so far leaves it.
-    pub fn approval(&self, id: u64) -> Option<ApprovalRecord> {
+    /// An approval as the batch so far leaves it; `None` where nobody can ask for it any more.
+    fn approval(&self, id: u64) -> Option<ApprovalRecord> {
+        self.held_approval(id).filter(|record| !self.is_over(&record.event))
+    }
+
+    /// An approval as the batch so far leaves it, whether its retention has passed or not.
+    fn held_approval(&self, id: u64) -> Option<ApprovalRecord> {
         match self.pen.side.approvals.get(&id) {
             Some(changed) => changed.clone(),
             None => self.core.side.read().approvals.get(&id).cloned(),
@@ -249,11 +321,12 @@ impl Turn<'_> {
 
     /// The newest approval of a key for these arguments.
     fn newest_approval(&self, key: &KeyDigest, args: &[u8; 32]) -> Option<ApprovalRecord> {
-        let fits = |record: &ApprovalRecord| record.event.key == *key && record.event.args == *args;
-        let committed = self.core.side.read().of_key(key).filter(|record| fits(record)).last().map(|old| old.event.id);
-        let batch = self.pen.side.approvals.iter().rev();
-        let batch = batch.filter_map(|(id, record)| record.as_ref().filter(|record| fits(record)).map(|_| *id)).next();
-        self.approval(committed.max(batch)?)
+        let fits = |record: &&ApprovalRecord| record.event.key == *key && record.event.args == *args;
+        let side = self.core.side.read();
+        let mut ids: BTreeSet<u64> = side.of_key(key).filter(fits).map(|record| record.event.id).collect();
+        drop(side);
+        ids.extend(self.pen.side.approvals.values().flatten().filter(fits).map(|record| record.event.id));
+        ids.into_iter().rev().find_map(|id| self.approval(id))
     }
 
     /// The approval that a token spent.
@@ -263,11 +336,26 @@ impl Turn<'_> {
             return Some(record.clone());
         }
         let id = self.core.side.read().by_token.get(&token).copied()?;
-        self.approval(id).filter(|record| record.event.spent_by == token)
+        self.held_approval(id).filter(|record| record.event.spent_by == token)
+    }
+
+    /// What a claim that stands free is to spend, or what stands in its way. `resumes` is the grant
+    /// that a resend goes on for: under the approval which that one spent, where it spent one, and so
+    /// with no other arguments than the approver was shown.
+    pub fn to_spend(
+        &self,
+        work: &ClaimWork,
+        resumes: Option<u64>,
+    ) -> std::result::Result<Option<Box<ApprovalRecord>>, Option<Box<ApprovalRecord>>> {
+        match resumes.and_then(|token| self.spent_by(token)).map(Box::new) {
+            Some(spent) if spent.event.args == work.args => Ok(None),
+            Some(spent) => Err(Some(spent)),
+            None => work.approval.map(|need| self.spendable(need, &work.key, &work.args)).transpose(),
+        }
     }
 
     /// The approval that a claim may spend, or what stands in its way.
-    pub fn spendable(
+    fn spendable(
         &self,
         need: ApprovalNeed,
         key: &KeyDigest,
@@ -387,8 +475,10 @@ impl Turn<'_> {
         why: &str,
     ) -> Result<ApprovalRecord> {
         event.changed_ms = self.now.late;
+        self.pen.due.approval_of(&event);
         let line = ApprovalLine { what, token, wall_ms: self.now.wall, by: by.to_owned(), why: why.to_owned() };
         event.lines.push(line);
+        condense(&mut event.lines);
         self.pen.garbage += u64::from(old_row.is_some());
         self.put_approval(event)
     }
@@ -403,25 +493,46 @@ impl Turn<'_> {
 
     /// Writes an approval again where the row at `sequence` is its newest and it is still remembered.
     pub fn keep_approval(&mut self, sequence: u64, event: &ApprovalEvent) -> Result<bool> {
-        let Some(record) = self.approval(event.id).filter(|record| record.row == sequence) else { return Ok(false) };
-        if !self.is_over(&record.event) {
-            self.put_approval(record.event)?;
-            return Ok(true);
+        let held = self.held_approval(event.id).filter(|record| record.row == sequence);
+        let Some(record) = held else { return Ok(false) };
+        if self.is_over(&record.event) {
+            self.forget_approval(&record);
+            return Ok(false);
         }
-        if let Some(row) = record.event.shown.row(record.row) {
-            self.drop_body(row);
-        }
-        self.pen.side.approvals.insert(event.id, None);
-        // It was no garbage until now.
+        self.put_approval(record.event)?;
         Ok(true)
     }
 
-    /// Whether nobody can ask for an approval any more: its retention has passed, and no open claim
-    /// could give it back.
+    /// Forgets up to `limit` approvals that are due. Gives back how many.
+    pub fn sweep_approvals(&mut self, limit: usize) -> u64 {
+        let mut forgotten = 0;
+        for id in self.pen.due.take_approvals(self.now, limit) {
+            let Some(record) = self.held_approval(id) else { continue };
+            if self.is_over(&record.event) {
+                self.forget_approval(&record);
+                forgotten += 1;
+            } else if due_ms(&record.event) <= self.now.late {
+                // Its deadline or its key lasts longer: looked at again after another retention.
+                self.pen.due.approval(record.event.id, record.event.remember_s, self.now.late);
+            }
+        }
+        forgotten
+    }
+
+    /// Takes an approval out of memory and its body out of the file. Its row is garbage now.
+    fn forget_approval(&mut self, record: &ApprovalRecord) {
+        if let Some(row) = record.event.shown.row(record.row) {
+            self.drop_body(row);
+        }
+        self.pen.garbage += 1;
+        self.pen.side.approvals.insert(record.event.id, None);
+    }
+
     fn is_over(&self, event: &ApprovalEvent) -> bool {
-        let open = event.spent_by != 0 && self.pen.open.contains_key(&event.spent_by);
-        let keep_ms = u64::from(event.remember_s) * 1000;
-        let until = event.changed_ms.saturating_add(keep_ms);
-        !open && event.remember_s != u32::MAX && self.now.late >= until && self.now.early >= event.deadline_ms
+        let key = match self.pen.overlay.get(&event.key) {
+            Some(record) => *record,
+            None => self.core.index.get(&event.key),
+        };
+        is_over(event, key.as_ref(), self.now)
     }
 }

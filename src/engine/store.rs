@@ -25,7 +25,7 @@ const META_ROW: &str = "ledger";
 const META_NUMBER: u64 = u64::MAX;
 
 /// redb's own page cache. The index is the cache that matters; this one serves appends and scans.
-const CACHE_BYTES: usize = 64 << 20;
+pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
 /// An open redb file.
 #[derive(Debug)]
@@ -91,20 +91,20 @@ impl Batch {
 impl Store {
     /// Makes a new redb file with the tables and the meta row.
     pub fn create(path: &Path, file: Arc<dyn DiskFile>, meta: &Meta) -> Result<Self> {
-        let store = Store::start(path, file, false)?;
+        let store = Store::start(path, file, false, CACHE_BYTES)?;
         store.commit(&Batch::default(), meta, false)?;
         Ok(store)
     }
 
     /// Opens a redb file. `check`: verifies every page checksum first.
-    pub fn open(path: &Path, file: Arc<dyn DiskFile>, check: bool) -> Result<Self> {
-        Store::start(path, file, check)
+    pub fn open(path: &Path, file: Arc<dyn DiskFile>, check: bool, cache_bytes: usize) -> Result<Self> {
+        Store::start(path, file, check, cache_bytes)
     }
 
-    fn start(path: &Path, file: Arc<dyn DiskFile>, check: bool) -> Result<Self> {
+    fn start(path: &Path, file: Arc<dyn DiskFile>, check: bool, cache_bytes: usize) -> Result<Self> {
         let db = guarded(path, || {
             let mut builder = Database::builder();
-            builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(check);
+            builder.set_cache_size(cache_bytes).set_check_integrity_on_open(check);
             builder.create_with_backend(Backend(file)).map_err(|error| refused(path, error))
         })?;
         Ok(Store { db: Some(db), path: path.to_owned() })
@@ -117,17 +117,44 @@ impl Store {
     /// Writes one batch and the meta row, durable when it returns. An error leaves it unknown
     /// whether the batch is on disk.
     pub fn commit(&self, batch: &Batch, meta: &Meta, quick_repair: bool) -> Result<()> {
-        let meta = codec::seal(META_NUMBER, meta)?;
+        self.commit_as(batch, meta, quick_repair, true)
+    }
+
+    /// A commit as the ledger never makes one, for the proof that it must not.
+    #[cfg(feature = "testkit")]
+    pub fn commit_one_phase(&self, batch: &Batch, meta: &Meta) -> Result<()> {
+        self.commit_as(batch, meta, false, false)
+    }
+
+    /// Puts bytes in place of the meta row, as a version that is yet to be written would.
+    #[cfg(feature = "testkit")]
+    pub fn write_meta_row(&self, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> Result<()> {
+        let meta = codec::seal(META_NUMBER, &self.meta()?)?;
         guarded(&self.path, || {
-            self.write(batch, &meta, quick_repair).map_err(|error| failed(&self.path, "writing to", error))
+            let written = self.write(&Batch::default(), &change(meta), false, true);
+            written.map_err(|error| failed(&self.path, "writing to", error))
         })
     }
 
-    fn write(&self, batch: &Batch, meta: &[u8], quick_repair: bool) -> std::result::Result<(), redb::Error> {
+    fn commit_as(&self, batch: &Batch, meta: &Meta, quick_repair: bool, two_phase: bool) -> Result<()> {
+        let meta = codec::seal(META_NUMBER, meta)?;
+        guarded(&self.path, || {
+            let written = self.write(batch, &meta, quick_repair, two_phase);
+            written.map_err(|error| failed(&self.path, "writing to", error))
+        })
+    }
+
+    fn write(
+        &self,
+        batch: &Batch,
+        meta: &[u8],
+        quick_repair: bool,
+        two_phase: bool,
+    ) -> std::result::Result<(), redb::Error> {
         let db = self.db.as_ref().ok_or(redb::Error::DatabaseClosed)?;
         let mut write = db.begin_write()?;
         write.set_durability(Durability::Immediate)?;
-        write.set_two_phase_commit(true);
+        write.set_two_phase_commit(two_phase);
         write.set_quick_repair(quick_repair);
         {
             let mut log = write.open_table(LOG)?;
@@ -181,7 +208,10 @@ impl Store {
         error: bool,
     ) -> Result<Option<crate::outcome::Outcome>> {
         let row = self.reading(|db| {
-            let row = db.begin_read()?.open_table(OUTCOMES)?.get(number)?;
+            // The table lives until the bytes are copied: a row of `get` does not keep its read
+            // transaction alive, and its page would be free for the writer.
+            let outcomes = db.begin_read()?.open_table(OUTCOMES)?;
+            let row = outcomes.get(number)?;
             Ok(row.map(|row| {
                 codec::open_body(number, row.value()).map(|body| crate::outcome::Outcome::new(kind, error, body))
             }))

@@ -112,7 +112,17 @@ impl<'a> Turn<'a> {
         self.pen.overlay.insert(*key, record);
     }
 
-    /// Whether this batch has already written the key whole or changed it.
+    /// Whether this batch has changed the key.
+    pub fn is_changed(&self, key: &KeyDigest) -> bool {
+        self.pen.overlay.contains_key(key)
+    }
+
+    /// Whether this batch takes rows out of the log.
+    pub fn drops_rows(&self) -> bool {
+        !self.pen.batch.dead_rows.is_empty()
+    }
+
+    /// A row of this batch, where it is one.
     pub fn row_in_batch(&self, sequence: u64) -> Option<&[u8]> {
         self.pen.batch.row(sequence)
     }

@@ -132,7 +132,7 @@ pub(crate) enum Decided {
 /// Writes one batch. `requests` is what was in line when the pen was taken.
 pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answers {
     let mut answers = Answers::default();
-    if let Err(error) = core.check_open() {
+    if let Err(error) = core.check_writable() {
         for request in requests {
             answers.push(request, Err(error.again(error.kind())));
         }
@@ -175,14 +175,15 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
     answers
 }
 
-/// Whether a claimer has left: what nobody takes is not granted in the first place.
+/// Whether a claimer has left: what nobody takes is not granted in the first place. Nor are the cells
+/// of its transaction written, which no release would put back.
 fn is_abandoned(request: &Request) -> bool {
-    let claims = matches!(request.work, Work::Claim(_));
+    let claims = matches!(request.work, Work::Claim(_) | Work::Transaction(_));
     claims && request.cell.as_ref().is_some_and(|cell| !cell.is_waited_for())
 }
 
 /// Whether the ledger can go on after this error.
-fn is_fatal(error: &Error) -> bool {
+pub(crate) fn is_fatal(error: &Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::Storage | ErrorKind::Unknown | ErrorKind::Damaged | ErrorKind::Unsupported | ErrorKind::Missing

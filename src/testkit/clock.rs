@@ -61,6 +61,13 @@ impl FakeClock {
         FakeClock(Arc::new(Mutex::new(hands)))
     }
 
+    /// Another clock that shows the same now, and moves apart from this one.
+    #[must_use]
+    pub fn clone_hands(&self) -> FakeClock {
+        let Hands { now, boots, wall_frozen, boot_frozen } = *self.0.lock();
+        FakeClock(Arc::new(Mutex::new(Hands { now, boots, wall_frozen, boot_frozen })))
+    }
+
     /// Time passes for both parts, but for a frozen one.
     pub fn advance(&self, time: Duration) {
         self.0.lock().pass(time, time);

@@ -341,6 +341,16 @@ impl Disk for FaultDisk {
         Ok(path.to_path_buf())
     }
 
+    fn random_id(&self) -> io::Result<[u8; 16]> {
+        let mut state = self.0.lock();
+        let halves = [state.ids.next_u64(), state.ids.next_u64()];
+        let mut id = [0; 16];
+        for (place, byte) in id.iter_mut().zip(halves.iter().flat_map(|half| half.to_le_bytes())) {
+            *place = byte;
+        }
+        Ok(id)
+    }
+
     fn file_system(&self, _path: &Path) -> io::Result<FileSystem> {
         let mut state = self.0.lock();
         state.control.alive()?;

@@ -141,6 +141,8 @@ pub(super) struct State {
     pub(super) epochs: Option<Vec<Epoch>>,
     /// The last number given to a file or an open file.
     pub(super) last_number: u64,
+    /// For names that nobody has: goes on over crashes, apart from torn places and coins.
+    pub(super) ids: SplitMix,
 }
 
 impl State {
@@ -154,6 +156,7 @@ impl State {
             origin: "new".to_owned(),
             epochs: None,
             last_number: 0,
+            ids: SplitMix::new(!seed),
         }
     }
 
@@ -174,6 +177,7 @@ impl State {
             origin,
             epochs: None,
             last_number: self.last_number,
+            ids: self.ids.clone(),
         };
         child.collect();
         child

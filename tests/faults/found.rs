@@ -1,0 +1,131 @@
+//! Faults that were found, each as the smallest input that shows it.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use onceledger::testkit::{Disk, Failure, FakeClock, Fault, FaultDisk, Operation, Plan};
+use onceledger::{Claim, ErrorKind, Key, Options, Outcome, Recovery, Scope, Settlement, Standing};
+
+use crate::driver::FILE;
+
+fn key(name: &str) -> Key {
+    Key::action(&Scope::new("acme/found").unwrap(), "act", [name]).unwrap()
+}
+
+fn options(disk: &Arc<dyn Disk>, clock: &FakeClock) -> Options {
+    Options::new().disk(Arc::clone(disk)).clock(Arc::new(clock.clone())).threads(false)
+}
+
+/// A key whose retention has passed was granted anew in the same batch in which a sweep forgot it:
+/// the index lost the grant, and the next claim was granted too. Two holders, one effect too many.
+#[test]
+fn a_sweep_does_not_forget_a_key_that_is_granted_anew_in_the_same_batch() {
+    let clock = FakeClock::new();
+    let ledger = Options::new().clock(Arc::new(clock.clone())).threads(false).in_memory().unwrap();
+    let claim = Claim::unguarded(key("k")).remember(Duration::from_secs(10));
+    let _ = ledger.claim(&claim).unwrap().granted().unwrap().complete("first").unwrap();
+    clock.advance(Duration::from_secs(60));
+    // The ledger has looked at the clock since, and has not swept yet.
+    let _other = ledger.claim(&Claim::unguarded(key("other"))).unwrap();
+
+    let mut context = Context::from_waker(Waker::noop());
+    let mut claiming = Box::pin(ledger.claim_async(&claim));
+    assert!(claiming.as_mut().poll(&mut context).is_pending());
+    // In line behind the claim, and so in its batch.
+    let _ = ledger.sweep(100).unwrap();
+    let std::task::Poll::Ready(claimed) = claiming.as_mut().poll(&mut context) else { panic!("written") };
+    let grant = claimed.unwrap().granted().unwrap();
+
+    assert_eq!(ledger.check(&key("k")).unwrap().standing(), Standing::InProgress);
+    assert!(ledger.claim(&claim).unwrap().granted().is_none(), "two holders of one key");
+    let _ = grant.complete("second").unwrap();
+}
+
+/// A resend within the stored window stored the resender's own, laxer window: the claim after it was
+/// judged by that.
+#[test]
+fn a_resend_does_not_make_the_stored_rule_laxer() {
+    let clock = FakeClock::new();
+    let ledger = Options::new().clock(Arc::new(clock.clone())).threads(false).in_memory().unwrap();
+    let claim =
+        |window_s| Claim::unguarded(key("k")).recovery(Recovery::Resend { window: Duration::from_secs(window_s) });
+    drop(ledger.claim(&claim(10)).unwrap().granted().unwrap());
+    clock.advance(Duration::from_secs(5));
+    drop(ledger.claim(&claim(1000)).unwrap().granted().expect("inside the stored window"));
+    clock.advance(Duration::from_secs(20));
+    assert!(ledger.claim(&claim(1000)).unwrap().granted().is_none(), "granted outside the window stored first");
+}
+
+/// A failed read left the ledger half open: it answered other calls, while redb took no more writes.
+#[test]
+fn a_failed_read_of_an_outcome_closes_the_ledger() {
+    let disk = FaultDisk::new(1);
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let clock = FakeClock::new();
+    let ledger = options(&shared, &clock).cache_bytes(0).page_cache_bytes(0).create(FILE).unwrap();
+    let _ = ledger.claim(&Claim::unguarded(key("k"))).unwrap().granted().unwrap().complete("out").unwrap();
+    disk.set_plan(Fault::on(Operation::Read).with(Failure::Io));
+    assert_eq!(ledger.check(&key("k")).unwrap_err().kind(), ErrorKind::Storage);
+    assert_eq!(ledger.check(&key("other")).unwrap_err().kind(), ErrorKind::Storage);
+    assert_eq!(ledger.sweep(1).unwrap_err().kind(), ErrorKind::Storage);
+    drop(ledger);
+    let ledger = options(&shared, &clock).open(FILE).unwrap();
+    assert_eq!(ledger.check(&key("k")).unwrap().standing(), Standing::Done);
+}
+
+/// The session's file was left behind where making it failed half-way; with the old handle alive, the
+/// reopened ledger met it and could never grant again.
+#[test]
+fn a_session_whose_file_could_not_be_made_can_be_made_after_reopening() {
+    for kind in [Operation::Lock, Operation::Write, Operation::Sync, Operation::SyncDir] {
+        let disk = FaultDisk::new(1);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let clock = FakeClock::new();
+        let ledger = options(&shared, &clock).create(FILE).unwrap();
+        disk.set_plan(match kind {
+            Operation::SyncDir => Fault::on(kind).path(".sessions"),
+            _ => Fault::on(kind),
+        });
+        let failed = ledger.claim(&Claim::unguarded(key("k"))).unwrap_err();
+        assert!(failed.is_storage(), "{kind:?}: {failed}");
+        disk.set_plan(Plan::new());
+        // The failed handle is still there: the session is the same.
+        let again = options(&shared, &clock).open(FILE).unwrap();
+        let granted = again.claim(&Claim::unguarded(key("k"))).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        let _ = granted.granted().unwrap().complete("").unwrap();
+        drop(ledger);
+    }
+}
+
+/// Opening on a full disk failed at the lock's process id and at the anchor, so that nobody could
+/// even look at what had been done.
+#[test]
+fn a_ledger_opened_on_a_full_disk_serves_what_it_knows() {
+    let disk = FaultDisk::new(1);
+    let clock = FakeClock::new();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let ledger = options(&shared, &clock).create(FILE).unwrap();
+    let _ = ledger.claim(&Claim::unguarded(key("done"))).unwrap().granted().unwrap().complete("out").unwrap();
+    let _held = ledger.claim(&Claim::unguarded(key("held"))).unwrap().granted().unwrap();
+    disk.stop();
+    drop(ledger);
+    let disk = disk.process_crash();
+    disk.set_plan(Plan::new().full_from(1));
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let ledger = options(&shared, &clock).open(FILE).unwrap();
+    assert!(ledger.writable().unwrap_err().is_storage());
+    let done = ledger.claim(&Claim::unguarded(key("done"))).unwrap();
+    assert!(
+        matches!(done, onceledger::Claimed::AlreadyDone(stored) if stored.outcome() == Some(&Outcome::text("out")))
+    );
+    assert_eq!(ledger.check(&key("held")).unwrap().standing(), Standing::Uncertain, "its holder is dead");
+    assert_eq!(ledger.uncertain().unwrap().len(), 1);
+    assert!(ledger.claim(&Claim::unguarded(key("new"))).unwrap_err().is_storage());
+    ledger.close().unwrap();
+    disk.set_plan(Plan::new());
+    let ledger = options(&shared, &clock).open(FILE).unwrap();
+    assert!(ledger.writable().is_ok());
+    let _ =
+        ledger.claim(&Claim::unguarded(key("new"))).unwrap().granted().unwrap().settle(Settlement::done("")).unwrap();
+}
