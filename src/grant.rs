@@ -211,7 +211,7 @@ impl Grant {
         self.core.check_call().map_err(|error| error.after_effect(outcome.clone()))?;
         self.end();
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
-        let answer = self.core.call(work).and_then(|reply| settled(&self.core, &self.key, reply));
+        let answer = self.core.call_checked(work).and_then(|reply| settled(&self.core, &self.key, reply));
         answer.map_err(|error| error.after_effect(outcome))
     }
 
@@ -232,7 +232,7 @@ impl Grant {
         let after = |error: Error| error.after_effect(outcome.clone());
         self.core.check_call().map_err(after)?;
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
-        let receive = self.core.send(work).map_err(after)?;
+        let receive = self.core.send_checked(work);
         self.end();
         Ok((receive, outcome))
     }

@@ -129,7 +129,7 @@ impl Ledger {
             return Ok(known);
         }
         let work = self.claim_work(claim)?;
-        let reply = core.call(Work::Claim(Box::new(work)))?;
+        let reply = core.call_checked(Work::Claim(Box::new(work)))?;
         let reply = match reply {
             Reply::Probe { record, .. } => once::probe_blocking(self, claim, &record)?,
             reply => reply,

@@ -300,7 +300,8 @@ pub(crate) async fn claim_async(ledger: Ledger, claim: Claim) -> Result<Claimed>
     let core = Arc::clone(ledger.core());
     let key = *claim.key().digest();
     let line = |work: Work| core.send(work).map(|receive| Claiming::new(Arc::clone(&core), receive));
-    let reply = line(Work::Claim(Box::new(ledger.claim_work(&claim)?)))?.await?;
+    let work = Work::Claim(Box::new(ledger.claim_work(&claim)?));
+    let reply = Claiming::new(Arc::clone(&core), core.send_checked(work)).await?;
     let Reply::Probe { record, .. } = reply else { return ledger.claimed(&claim, reply) };
     let mut probing = Probing { core: &core, key, over: false };
     let finding = match &claim.recovery {

@@ -22,11 +22,8 @@ const SEALED_BYTES_MAX: u64 = 512 << 20;
 const CRC_BYTES: usize = 4;
 
 fn options() -> impl bincode::Options {
-    bincode::DefaultOptions::new()
-        .with_fixint_encoding()
-        .with_little_endian()
-        .with_limit(SEALED_BYTES_MAX)
-        .reject_trailing_bytes()
+    // A limit makes writing walk every value twice, to measure it first; only reading needs one.
+    bincode::DefaultOptions::new().with_fixint_encoding().with_little_endian().reject_trailing_bytes()
 }
 
 /// What `meta` holds; written in every commit.
@@ -131,7 +128,7 @@ pub(crate) fn open<T: DeserializeOwned>(what: &str, number: u64, bytes: &[u8]) -
     }
     match sealed.split_first() {
         Some((&VERSION, fields)) => {
-            options().deserialize(fields).map_err(|error| Error::damaged(format!("{what} does not decode: {error}")))
+            options().with_limit(SEALED_BYTES_MAX).deserialize(fields).map_err(|error| Error::damaged(format!("{what} does not decode: {error}")))
         }
         Some((&newer, _)) if newer > VERSION => Err(Error::new(
             ErrorKind::NewerFormat,

@@ -243,6 +243,11 @@ impl Core {
     /// Waits for one request on this thread. A lone caller writes its own batch.
     pub fn call(&self, work: Work) -> Answered {
         self.check_call()?;
+        self.call_checked(work)
+    }
+
+    /// [`call`](Core::call) for a caller who has just asked [`check_call`](Core::check_call).
+    pub fn call_checked(&self, work: Work) -> Answered {
         let (cell, receive) = Cell::new();
         self.submit(Request { work, cell: Some(cell) }, true);
         self.wait_for(receive)
@@ -251,9 +256,14 @@ impl Core {
     /// Puts a request in line and gives back where its answer arrives.
     pub fn send(&self, work: Work) -> Result<Receive<Answered>> {
         self.check_call()?;
+        Ok(self.send_checked(work))
+    }
+
+    /// [`send`](Core::send) for a caller who has just asked [`check_call`](Core::check_call).
+    pub fn send_checked(&self, work: Work) -> Receive<Answered> {
         let (cell, receive) = Cell::new();
         self.submit(Request { work, cell: Some(cell) }, false);
-        Ok(receive)
+        receive
     }
 
     /// Puts a request in line that nobody waits for. Never waits for the disk.

@@ -68,6 +68,12 @@ impl Batch {
         self.arena.get(self.rows.get(at)?.1.clone())
     }
 
+    /// A body of this batch. They are added in order of their numbers.
+    pub fn body(&self, number: u64) -> Option<crate::outcome::Outcome> {
+        let at = self.bodies.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.bodies.get(at).map(|(_, body)| body.clone())
+    }
+
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.dead_rows.is_empty() && self.dead_bodies.is_empty()

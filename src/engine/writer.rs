@@ -218,9 +218,8 @@ pub(crate) fn write_anchor(core: &Core, pen: &mut Pen, now_ms: u64) -> Result<()
 fn publish(core: &Core, pen: &mut Pen) {
     for (key, record) in pen.overlay.drain() {
         let Some(record) = record else { continue };
-        let stored = record.link != 0 && matches!(record.standing, Stored::Done | Stored::Failed);
-        let body = stored.then(|| pen.batch.bodies.iter().rev().find(|(row, _)| *row == record.link));
-        let body = body.flatten().map(|(_, body)| body.clone());
+        let settled = matches!(record.standing, Stored::Done | Stored::Failed);
+        let body = if settled { pen.batch.body(record.link) } else { None };
         let slot = core.index.put(&key, &record);
         if let Some(body) = body {
             core.cache(slot, record.link, body);

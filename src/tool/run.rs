@@ -208,7 +208,7 @@ fn key(tool: &Tool, call: &Call, scope: &Scope, run: &str, selection: &Selection
         (_, Rule::Call) => {
             let id = call.action_id().ok_or_else(|| {
                 Error::bad_input(format!("a call of {} has no id, and goes by its id", shown(call.tool())))
-                    .next("send the id of the call, or give the tool identity fields and the scope run or business")
+                    .next("send the id of the call (MCP: a key in `_meta`), or give the tool identity fields and the scope run or business")
             })?;
             Key::call(scope, run, &call_part(call.tool(), id), &selection.fingerprint())
         }
