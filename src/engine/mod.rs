@@ -14,6 +14,8 @@ pub(crate) mod index;
 pub(crate) mod line;
 pub(crate) mod recover;
 pub(crate) mod replay;
+#[cfg(all(test, onceledger_shuttle))]
+mod schedules;
 pub(crate) mod session;
 pub(crate) mod state;
 pub(crate) mod store;
