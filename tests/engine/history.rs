@@ -120,7 +120,10 @@ fn a_history_read_while_the_log_is_cleaned_is_never_damaged() {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     n = (n + 1) % 40;
                     let told = ledger.history(&key(format!("doubt {n}"))).unwrap();
-                    assert_eq!(told.iter().map(|past| past.what).collect::<Vec<_>>(), [PastWhat::Granted, PastWhat::Uncertain]);
+                    assert_eq!(
+                        told.iter().map(|past| past.what).collect::<Vec<_>>(),
+                        [PastWhat::Granted, PastWhat::Uncertain]
+                    );
                 }
             });
         }

@@ -106,8 +106,14 @@ fn p12_a_missing_or_damaged_anchor_is_refused_and_adopt_is_the_way_out() {
     for (n, disk) in disks.into_iter().enumerate() {
         let place = Place::of(disk);
         let error = place.options().open(&place.path).map(drop).unwrap_err();
-        assert!([ErrorKind::Damaged, ErrorKind::RolledBack, ErrorKind::NewerFormat].contains(&error.kind()), "{n}: {error:?}");
-        assert!(error.to_string().contains(place.beside(".anchor").to_str().unwrap()) || error.to_string().contains("anchor"));
+        assert!(
+            [ErrorKind::Damaged, ErrorKind::RolledBack, ErrorKind::NewerFormat].contains(&error.kind()),
+            "{n}: {error:?}"
+        );
+        assert!(
+            error.to_string().contains(place.beside(".anchor").to_str().unwrap())
+                || error.to_string().contains("anchor")
+        );
         if error.kind() != ErrorKind::NewerFormat {
             assert!(error.to_string().contains("adopt"), "{n}: {error}");
             let ledger = place.options().adopt(&place.path, "ana", "the disk was repaired").unwrap();
@@ -210,7 +216,10 @@ fn p12_a_creation_interrupted_at_every_operation_is_completed_or_started_over() 
                     // Whoever was told that it was created must open it.
                     Err(error) if error.kind() == ErrorKind::Exists && entry == "create" => {
                         completed += 1;
-                        assert!(finished || stop + 40 > operations, "stopped at {stop} of {operations}, power {power}: {error}");
+                        assert!(
+                            finished || stop + 40 > operations,
+                            "stopped at {stop} of {operations}, power {power}: {error}"
+                        );
                         after.open()
                     }
                     Err(error) => panic!("stopped at {stop} of {operations}, power {power}, {entry}: {error:?}"),

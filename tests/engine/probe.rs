@@ -150,9 +150,11 @@ fn a_dropped_probe_is_unknown_and_lets_the_next_one_in() {
 fn p4_a_stale_verdict_changes_nothing_and_its_claim_goes_on() {
     on_every_backend(|place| {
         let ledger = place.create();
-        for (part, verdict, wanted) in
-            [("done", Verdict::Done(None), "done"), ("failed", Verdict::Failed(None), "failed"), ("free", Verdict::NotDone, "granted")]
-        {
+        for (part, verdict, wanted) in [
+            ("done", Verdict::Done(None), "done"),
+            ("failed", Verdict::Failed(None), "failed"),
+            ("free", Verdict::NotDone, "granted"),
+        ] {
             drop(grant(&ledger, &forbidden(part)));
             place.clock.advance(2 * MINUTE);
             let (inner, name) = (ledger.clone(), part.to_owned());
