@@ -403,7 +403,7 @@ impl Run {
             Decided::Applied => "decisions",
             Decided::Same => "equal decisions",
             Decided::Conflict => "conflicting decisions",
-            Decided::Unknown =>
+            Decided::Unknown => "decisions on what is forgotten",
         });
     }
 
@@ -583,7 +583,6 @@ fn random_histories_are_what_the_model_says() {
             "late holders",
             "mismatch",
             "conflicting decisions",
-            
             "cleanings",
             "crashes",
             "reopens",
