@@ -403,7 +403,7 @@ impl Run {
             Decided::Applied => "decisions",
             Decided::Same => "equal decisions",
             Decided::Conflict => "conflicting decisions",
-            Decided::Unknown => "unknown approvals",
+            Decided::Unknown => "decisions on what is forgotten",
         });
     }
 
