@@ -41,7 +41,8 @@ fn work(ledger: &Ledger, from: u64, count: u64, batch: u64) -> Result<()> {
         let claims = claims.collect::<Result<Vec<_>>>()?;
         let granted = run(ledger, claims.iter().map(|claim| ledger.claim_async(claim)).collect());
         let grants = granted.into_iter().filter_map(|claimed| claimed.ok()?.granted());
-        let settling = grants.map(|grant| grant.settle_async(Settlement::done("refunded 79 EUR, reference 1234567890")));
+        let settling =
+            grants.map(|grant| grant.settle_async(Settlement::done("refunded 79 EUR, reference 1234567890")));
         run(ledger, settling.collect()).into_iter().try_for_each(|settled| settled.map(drop))?;
         at = end;
     }

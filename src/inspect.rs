@@ -327,10 +327,7 @@ fn verify(store: &Store, meta: &Meta) -> Result<Verified> {
         Ok(true)
     })?;
     if (verified.rows, digest) != (meta.count, meta.digest) {
-        return Err(Error::damaged(format!(
-            "the log has {} rows where {} were written",
-            verified.rows, meta.count
-        )));
+        return Err(Error::damaged(format!("the log has {} rows where {} were written", verified.rows, meta.count)));
     }
     for (row, body) in stated {
         // A body whose retention has passed may be gone; one that is there must be the one stated.

@@ -42,12 +42,7 @@ impl<R, P> Line<R, P> {
 
     /// Hands a request in: written at once where the caller may lead and nobody is before it,
     /// otherwise put in line.
-    pub fn submit<A>(
-        &self,
-        request: R,
-        may_lead: bool,
-        write: impl FnOnce(&mut P, Vec<R>) -> A,
-    ) -> Submitted<R, A> {
+    pub fn submit<A>(&self, request: R, may_lead: bool, write: impl FnOnce(&mut P, Vec<R>) -> A) -> Submitted<R, A> {
         if may_lead && let Some(mut pen) = self.try_lead() {
             let answers = write(&mut pen, vec![request]);
             drop(pen);

@@ -41,7 +41,6 @@ pub(crate) enum How<'a> {
 /// Whether redb verifies every page before the ledger trusts it. `docs/ARCHITECTURE.md` has the
 /// measurements behind the choice.
 fn checks_integrity(clean: bool) -> bool {
-    if let Ok(v) = std::env::var("OL_INTEGRITY") { return match v.as_str() { "always" => true, "never" => false, _ => !clean }; }
     !clean
 }
 

@@ -359,8 +359,7 @@ fn commit(core: &Core, pen: &mut Pen, stamp: crate::engine::clock::Stamp) -> Res
         // Two commits never have the same number: the anchor tells them apart by it.
         pen.meta.next_sequence += 1;
     }
-    let mut quick = pen.batch.rows().nth(QUICK_REPAIR_ROWS - 1).is_some();
-    if let Ok(v) = std::env::var("OL_QUICK") { quick = match v.as_str() { "on" => true, "off" => false, _ => quick }; }
+    let quick = pen.batch.rows().nth(QUICK_REPAIR_ROWS - 1).is_some();
     store.commit(&pen.batch, &pen.meta, quick)?;
     let now_ms = stamp.boot_ms;
     if now_ms.saturating_sub(pen.anchored_ms) >= ANCHOR_EVERY_MS || now_ms < pen.anchored_ms {

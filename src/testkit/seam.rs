@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Disk, DiskFile, Mode};
-use crate::engine::codec::{self, Anchor, LeftOutcome, Meta, SessionHead};
 use crate::engine::clock::Stamp;
+use crate::engine::codec::{self, Anchor, LeftOutcome, Meta, SessionHead};
 use crate::engine::recover::write_pages_back;
 use crate::engine::store::{Batch, Store};
 use crate::error::Result;

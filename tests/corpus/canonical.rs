@@ -27,7 +27,9 @@ fn same(one: &serde_json::Value, other: &serde_json::Value) -> bool {
     use serde_json::Value::{Array, Number, Object};
     match (one, other) {
         (Number(one), Number(other)) => one.as_f64() == other.as_f64(),
-        (Array(one), Array(other)) => one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other)),
+        (Array(one), Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+        }
         (Object(one), Object(other)) => {
             one.len() == other.len()
                 && one.iter().all(|(name, value)| other.get(name).is_some_and(|other| same(value, other)))

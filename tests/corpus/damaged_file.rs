@@ -86,7 +86,11 @@ pub fn run(bytes: &[u8]) {
     let told = |kind: ErrorKind| {
         matches!(
             kind,
-            ErrorKind::Damaged | ErrorKind::RolledBack | ErrorKind::NotALedger | ErrorKind::NewerFormat | ErrorKind::Missing
+            ErrorKind::Damaged
+                | ErrorKind::RolledBack
+                | ErrorKind::NotALedger
+                | ErrorKind::NewerFormat
+                | ErrorKind::Missing
         )
     };
     let ledger = match options(&disk).open(FILE) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceledger::testkit::{
-    Call, Clock, CrashOptions, Decided, Disk, Effects, FakeClock, Failure, Fault, FaultDisk, Model, Operation, Plan,
+    Call, Clock, CrashOptions, Decided, Disk, Effects, Failure, FakeClock, Fault, FaultDisk, Model, Operation, Plan,
     Saw, SplitMix, Stand, Terms,
 };
 use onceledger::{
@@ -20,25 +20,61 @@ const OUTCOME_BYTES_MAX: usize = 4096;
 /// One thing that is done. Numbers are taken modulo what there is to choose from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    Claim { key: u8, args: u8, terms: u8 },
-    Complete { pick: u8, body: u8 },
-    Fail { pick: u8, body: u8 },
-    Release { pick: u8 },
-    Drop { pick: u8 },
-    Renew { pick: u8, lease: u8 },
+    Claim {
+        key: u8,
+        args: u8,
+        terms: u8,
+    },
+    Complete {
+        pick: u8,
+        body: u8,
+    },
+    Fail {
+        pick: u8,
+        body: u8,
+    },
+    Release {
+        pick: u8,
+    },
+    Drop {
+        pick: u8,
+    },
+    Renew {
+        pick: u8,
+        lease: u8,
+    },
     /// Turns a grant into a ticket.
-    Ticket { pick: u8 },
+    Ticket {
+        pick: u8,
+    },
     /// Settles by a ticket, whatever has become of its grant.
-    Late { pick: u8, body: u8 },
-    Resolve { key: u8, verdict: u8, force: bool, stale: bool },
-    Check { key: u8 },
-    Advance { by: u8 },
+    Late {
+        pick: u8,
+        body: u8,
+    },
+    Resolve {
+        key: u8,
+        verdict: u8,
+        force: bool,
+        stale: bool,
+    },
+    Check {
+        key: u8,
+    },
+    Advance {
+        by: u8,
+    },
     Sweep,
     Reopen,
     /// The process is killed (even), or the power goes (odd) and leaves one of its images.
-    Crash { image: u16 },
+    Crash {
+        image: u16,
+    },
     /// One operation from now on goes wrong.
-    Fault { after: u8, kind: u8 },
+    Fault {
+        after: u8,
+        kind: u8,
+    },
 }
 
 impl Step {
@@ -260,12 +296,14 @@ impl Driver {
 
     /// Does one step. An error is a violation.
     pub fn step(&mut self, step: Step) -> Checked {
-        let (from, before, clock) = (self.disk.operations(), self.log.is_some().then(|| self.model.clone()), self.clock.clone_hands());
+        let (from, before) = (self.disk.operations(), self.log.is_some().then(|| self.model.clone()));
         self.steps.push(format!("{step:?} at {} ms", self.now_ms()));
         let made = self.steps.len();
         let mut pending = Vec::new();
         let done = self.act(step, &mut pending);
         if let (Some(log), Some(before)) = (&mut self.log, before) {
+            // Time passes before the operations of a step, if at all.
+            let clock = self.clock.clone_hands();
             let text = self.steps.get(made - 1..).unwrap_or_default().join("; ");
             log.push(Logged { from, to: self.disk.operations(), before, pending, clock, step: text });
         }
@@ -287,12 +325,10 @@ impl Driver {
                 }
                 Ok(())
             }
-            Step::Complete { pick, body } => self.settle(pick, pending, |token| {
-                (Call::Complete(token, outcome(body)), Settlement::done(outcome(body)))
-            }),
-            Step::Fail { pick, body } => self.settle(pick, pending, |token| {
-                (Call::Fail(token, outcome(body)), Settlement::failed(outcome(body)))
-            }),
+            Step::Complete { pick, body } => self
+                .settle(pick, pending, |token| (Call::Complete(token, outcome(body)), Settlement::done(outcome(body)))),
+            Step::Fail { pick, body } => self
+                .settle(pick, pending, |token| (Call::Fail(token, outcome(body)), Settlement::failed(outcome(body)))),
             Step::Release { pick } => {
                 self.settle(pick, pending, |token| (Call::Release(token), Settlement::not_applied("no need")))
             }
@@ -372,7 +408,12 @@ impl Driver {
         taken.map_err(|violation| violation.to_string())
     }
 
-    fn settle(&mut self, pick: u8, pending: &mut Vec<(Key, Call)>, how: impl FnOnce(u64) -> (Call, Settlement)) -> Checked {
+    fn settle(
+        &mut self,
+        pick: u8,
+        pending: &mut Vec<(Key, Call)>,
+        how: impl FnOnce(u64) -> (Call, Settlement),
+    ) -> Checked {
         let Some(grant) = self.take_grant(pick) else { return Ok(()) };
         let number = number_of(grant.key());
         let (call, settlement) = how(grant.token().get());
@@ -381,7 +422,14 @@ impl Driver {
         self.saw(number, &call, &Saw::settled(&settled), settled.as_ref().err())
     }
 
-    fn resolve(&mut self, number: u8, verdict: u8, force: bool, stale: bool, pending: &mut Vec<(Key, Call)>) -> Checked {
+    fn resolve(
+        &mut self,
+        number: u8,
+        verdict: u8,
+        force: bool,
+        stale: bool,
+        pending: &mut Vec<(Key, Call)>,
+    ) -> Checked {
         let key = key(number);
         let known = self.tokens.iter().find(|(other, _)| *other == number % KEYS).map(|(_, token)| *token);
         let token = if stale {
@@ -402,7 +450,8 @@ impl Driver {
         };
         let call = Call::Resolve(token, decided, force);
         pending.push((key.clone(), call.clone()));
-        let resolved = self.ledger().resolve_token(&key, FencingToken::from_number(token), verdict, "ana", "looked", force);
+        let resolved =
+            self.ledger().resolve_token(&key, FencingToken::from_number(token), verdict, "ana", "looked", force);
         self.saw(number, &call, &Saw::resolved(&resolved), resolved.as_ref().err())
     }
 
@@ -456,7 +505,8 @@ impl Driver {
                 self.steps.push(format!("opening failed as planned: {error}"));
                 self.heal();
                 let opened = self.options().open(FILE);
-                self.ledger = Some(opened.map_err(|error| format!("opening after a failed opening ended with {error}"))?);
+                self.ledger =
+                    Some(opened.map_err(|error| format!("opening after a failed opening ended with {error}"))?);
             }
         }
         self.reads_only = self.ledger().writable().is_err();
@@ -481,7 +531,13 @@ impl Driver {
         let disk = if image % 2 == 0 {
             self.disk.process_crash()
         } else {
-            let images = self.disk.crash_images(&CrashOptions { subsets_max: 8, random: 32, pairs_max: 32, tears_max: 4, ..CrashOptions::default() });
+            let images = self.disk.crash_images(&CrashOptions {
+                subsets_max: 8,
+                random: 32,
+                pairs_max: 32,
+                tears_max: 4,
+                ..CrashOptions::default()
+            });
             let at = usize::from(image / 2) % images.len();
             self.clock.reboot(Duration::ZERO);
             let mut images = images;
@@ -498,7 +554,11 @@ impl Driver {
     pub fn end(&mut self) -> Checked {
         self.faults += self.disk.injected();
         self.heal();
-        if self.disk.stopped() { self.crash(0)? } else { self.reopen()? }
+        if self.disk.stopped() {
+            self.crash(0)?
+        } else {
+            self.reopen()?
+        }
         self.check_all().map_err(|what| format!("{what}\n  {}", self.trail()))?;
         let verified = self.ledger().verify();
         verified.map(drop).map_err(|error| format!("verifying ended with {error}\n  {}", self.trail()))
@@ -537,7 +597,9 @@ pub fn check_image(disk: &FaultDisk, clock: &FakeClock, mut model: Model, deep: 
         if let Err(error) = &view {
             return Err(context(format!("a check ended with {error:?}")));
         }
-        model.call(&key(number), now_ms, &Call::Check, &Saw::view(&view)).map_err(|error| context(error.to_string()))?;
+        model
+            .call(&key(number), now_ms, &Call::Check, &Saw::view(&view))
+            .map_err(|error| context(error.to_string()))?;
     }
     if !deep {
         // Closing in good order is half of the time, and nothing is looked at afterwards.
@@ -550,11 +612,15 @@ pub fn check_image(disk: &FaultDisk, clock: &FakeClock, mut model: Model, deep: 
         let claim = claim(number, 1, &terms);
         let claimed = ledger.claim(&claim);
         let saw = Saw::claimed(&claimed);
-        model.call(&key(number), now_ms, &Call::claim(&claim, terms), &saw).map_err(|error| context(error.to_string()))?;
+        model
+            .call(&key(number), now_ms, &Call::claim(&claim, terms), &saw)
+            .map_err(|error| context(error.to_string()))?;
         if let Ok(Claimed::Granted(grant)) = claimed {
             let call = Call::Complete(grant.token().get(), outcome(3));
             let settled = grant.complete(outcome(3));
-            model.call(&key(number), now_ms, &call, &Saw::settled(&settled)).map_err(|error| context(error.to_string()))?;
+            model
+                .call(&key(number), now_ms, &call, &Saw::settled(&settled))
+                .map_err(|error| context(error.to_string()))?;
         }
     }
     ledger.close().map_err(|error| context(format!("closing ended with {error:?}")))?;
@@ -562,7 +628,9 @@ pub fn check_image(disk: &FaultDisk, clock: &FakeClock, mut model: Model, deep: 
     let ledger = options().open(FILE).map_err(|error| context(format!("opening again ended with {error:?}")))?;
     for number in 0..KEYS {
         let view = ledger.check(&key(number));
-        model.call(&key(number), now_ms, &Call::Check, &Saw::view(&view)).map_err(|error| context(error.to_string()))?;
+        model
+            .call(&key(number), now_ms, &Call::Check, &Saw::view(&view))
+            .map_err(|error| context(error.to_string()))?;
     }
     disk.stop();
     Ok(model)

@@ -48,9 +48,8 @@ fn a_sweep_does_not_forget_a_key_that_is_granted_anew_in_the_same_batch() {
 fn a_resend_does_not_make_the_stored_rule_laxer() {
     let clock = FakeClock::new();
     let ledger = Options::new().clock(Arc::new(clock.clone())).threads(false).in_memory().unwrap();
-    let claim = |window_s| {
-        Claim::unguarded(key("k")).recovery(Recovery::Resend { window: Duration::from_secs(window_s) })
-    };
+    let claim =
+        |window_s| Claim::unguarded(key("k")).recovery(Recovery::Resend { window: Duration::from_secs(window_s) });
     drop(ledger.claim(&claim(10)).unwrap().granted().unwrap());
     clock.advance(Duration::from_secs(5));
     drop(ledger.claim(&claim(1000)).unwrap().granted().expect("inside the stored window"));
@@ -117,7 +116,9 @@ fn a_ledger_opened_on_a_full_disk_serves_what_it_knows() {
     let ledger = options(&shared, &clock).open(FILE).unwrap();
     assert!(ledger.writable().unwrap_err().is_storage());
     let done = ledger.claim(&Claim::unguarded(key("done"))).unwrap();
-    assert!(matches!(done, onceledger::Claimed::AlreadyDone(stored) if stored.outcome() == Some(&Outcome::text("out"))));
+    assert!(
+        matches!(done, onceledger::Claimed::AlreadyDone(stored) if stored.outcome() == Some(&Outcome::text("out")))
+    );
     assert_eq!(ledger.check(&key("held")).unwrap().standing(), Standing::Uncertain, "its holder is dead");
     assert_eq!(ledger.uncertain().unwrap().len(), 1);
     assert!(ledger.claim(&Claim::unguarded(key("new"))).unwrap_err().is_storage());
@@ -125,7 +126,8 @@ fn a_ledger_opened_on_a_full_disk_serves_what_it_knows() {
     disk.set_plan(Plan::new());
     let ledger = options(&shared, &clock).open(FILE).unwrap();
     assert!(ledger.writable().is_ok());
-    let _ = ledger.claim(&Claim::unguarded(key("new"))).unwrap().granted().unwrap().settle(Settlement::done("")).unwrap();
+    let _ =
+        ledger.claim(&Claim::unguarded(key("new"))).unwrap().granted().unwrap().settle(Settlement::done("")).unwrap();
 }
 
 /// Opening looked at the file of every session that the log had ever known: it became slower with
@@ -174,7 +176,8 @@ fn a_creation_that_was_cut_off_late_is_completed_by_create() {
                 assert_eq!(error.kind(), ErrorKind::Exists, "{number}: {error}");
                 options(&left, &FakeClock::new()).open(FILE).unwrap();
                 let late = disk.operations();
-                let anchored = disk.trace().iter().filter(|line| line.contains("rename /ledger.redb.anchor.new")).count();
+                let anchored =
+                    disk.trace().iter().filter(|line| line.contains("rename /ledger.redb.anchor.new")).count();
                 assert_eq!(anchored, 2, "operation {number} of {late}: {error}");
             }
         }

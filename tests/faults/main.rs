@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod driver;
+mod found;
 mod kit;
 mod t01_crash_at_every_sync;
 mod t02_crash_in_recovery;
@@ -22,4 +23,3 @@ mod t12_two_runners;
 mod t16_clock;
 mod t17_soak;
 mod t18_format;
-mod found;

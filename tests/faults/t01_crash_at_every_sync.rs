@@ -69,7 +69,10 @@ fn t01_what_was_answered_survives_a_power_loss_before_every_sync() {
         next += threads;
         let ended: Vec<Tally> = std::thread::scope(|scope| {
             let threads: Vec<_> = seeds.into_iter().map(|seed| scope.spawn(move || crash(seed, most))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
         });
         ended.into_iter().for_each(|ended| tally.add(ended));
     }

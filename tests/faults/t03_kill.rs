@@ -114,7 +114,8 @@ fn t03_what_was_answered_before_a_kill_stands_after_it() {
         std::fs::create_dir_all(&directory).unwrap();
         let lines = kill_one(&directory, round, 20 + random.below(400));
         tally.faults += 1;
-        let ledger = open(&directory).unwrap_or_else(|error| violated("t03", seed(), format!("round {round}: {error}")));
+        let ledger =
+            open(&directory).unwrap_or_else(|error| violated("t03", seed(), format!("round {round}: {error}")));
         let mut told: BTreeMap<String, Told> = BTreeMap::new();
         for line in &lines {
             let words: Vec<&str> = line.split(' ').collect();

@@ -39,7 +39,8 @@ pub fn under(seed: u64, calls: usize, plan: Plan) -> Result<Option<Tally>, Strin
         if boots {
             clock.reboot(Duration::ZERO);
         }
-        check_image(&disk, &clock, driver.model.clone(), true).map_err(|what| format!("{what}\n  {}", driver.trail()))?;
+        check_image(&disk, &clock, driver.model.clone(), true)
+            .map_err(|what| format!("{what}\n  {}", driver.trail()))?;
     }
     Ok((injected > 0).then_some(Tally { cases: 1, faults: injected, unknown }))
 }

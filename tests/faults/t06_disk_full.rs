@@ -2,8 +2,8 @@
 //! space still gone a reopened ledger serves what it knows and refuses to grant; with space again it
 //! goes on.
 
-use onceledger::testkit::{Failure, Fault, Plan, SplitMix};
 use onceledger::Claimed;
+use onceledger::testkit::{Failure, Fault, Plan, SplitMix};
 
 use crate::driver::{Driver, KEYS, Step, key};
 use crate::kit::{Tally, seed, violated};

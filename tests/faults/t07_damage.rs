@@ -60,7 +60,10 @@ fn sample(seed: u64, clean: bool) -> Sample {
     }
     let disk = disk.process_crash();
     // Once opened after the crash, so that what recovery does is part of the sample.
-    let keys: Vec<Key> = (0..crate::driver::KEYS).map(crate::driver::key).chain((0..FILLERS).map(|number| filler(number).key().clone())).collect();
+    let keys: Vec<Key> = (0..crate::driver::KEYS)
+        .map(crate::driver::key)
+        .chain((0..FILLERS).map(|number| filler(number).key().clone()))
+        .collect();
     let looked = disk.process_crash();
     let ledger = options(&looked, &clock).open(FILE).unwrap();
     let stands = keys.iter().map(|key| Stand::of(&ledger.check(key).unwrap())).collect();
@@ -89,7 +92,11 @@ enum End {
 fn is_told(error: &onceledger::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::Damaged | ErrorKind::RolledBack | ErrorKind::NotALedger | ErrorKind::NewerFormat | ErrorKind::Missing
+        ErrorKind::Damaged
+            | ErrorKind::RolledBack
+            | ErrorKind::NotALedger
+            | ErrorKind::NewerFormat
+            | ErrorKind::Missing
     )
 }
 
@@ -152,7 +159,8 @@ fn judge_inside(sample: &Sample, disk: &FaultDisk, write: bool) -> Result<End, S
         Ok(ledger) => {
             let again = look(sample, &ledger)?;
             for number in tokens {
-                let view = ledger.check(extra(number).key()).map_err(|error| format!("a check ended with {error:?}"))?;
+                let view =
+                    ledger.check(extra(number).key()).map_err(|error| format!("a check ended with {error:?}"))?;
                 if view.standing() == onceledger::Standing::Vacant {
                     return Err(format!("claim {number} was granted, and is gone after reopening"));
                 }
@@ -301,7 +309,9 @@ fn t07_sectors_pages_lengths() {
         }
         for page in 0..len / 4096 {
             for other in (page + 1..len / 4096).step_by(if is_long() { 1 } else { 7 }) {
-                judge.damage(&format!("pages {page} and {other} swapped"), |disk| disk.swap_pages(FILE, page, other, 4096));
+                judge.damage(&format!("pages {page} and {other} swapped"), |disk| {
+                    disk.swap_pages(FILE, page, other, 4096)
+                });
             }
         }
         for cut in (0..len).step_by(if is_long() { 512 } else { 4096 }) {
@@ -378,7 +388,9 @@ fn t07_an_older_copy_is_refused() {
                 Ok(ledger) => {
                     // Only where nothing of the ledger differs may an older copy be taken.
                     let all = (0..72).all(|number| {
-                        ledger.check(filler(1000 + number).key()).is_ok_and(|view| view.standing() == onceledger::Standing::Done)
+                        ledger
+                            .check(filler(1000 + number).key())
+                            .is_ok_and(|view| view.standing() == onceledger::Standing::Done)
                     });
                     assert!(all, "an older copy, from after claim {number}, was opened as if it were the newest");
                 }

@@ -167,7 +167,12 @@ fn explain(events: &[Event], crash: Option<u64>) -> Result<(), String> {
         return Ok(());
     }
     let lines: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
-    Err(format!("no order explains these (at best {} of {}), crash {crash:?}:\n  {}", search.deepest, events.len(), lines.join("\n  ")))
+    Err(format!(
+        "no order explains these (at best {} of {}), crash {crash:?}:\n  {}",
+        search.deepest,
+        events.len(),
+        lines.join("\n  ")
+    ))
 }
 
 /// One history: clients at work, perhaps a kill, and a look at what is left.
@@ -358,7 +363,10 @@ fn t11_a_history_with_two_holders_is_not_explained() {
     let event = |call: &Call, saw: Saw, began, ended| Event { key: 0, call: call.clone(), saw, began, ended };
     let twice = [event(&claim, Saw::Granted(3, 1), 1, 4), event(&claim, Saw::Granted(5, 1), 2, 3)];
     explain(&twice, None).unwrap_err();
-    let lost = [event(&claim, Saw::Granted(3, 1), 1, 2), event(&Call::Check, Saw::Stands(onceledger::testkit::Stand::Vacant), 5, 6)];
+    let lost = [
+        event(&claim, Saw::Granted(3, 1), 1, 2),
+        event(&Call::Check, Saw::Stands(onceledger::testkit::Stand::Vacant), 5, 6),
+    ];
     explain(&lost, Some(4)).unwrap_err();
     explain(&lost[..1], Some(4)).unwrap();
 }

@@ -50,7 +50,15 @@ fn rows() -> Vec<Row> {
         row("the wall is at 0", |clock| clock.set_wall_ms(0), true, false),
         row("boot time is at the end of time", |clock| clock.set_boot_ms(u64::MAX), true, true),
         row("boot time goes back to 0", |clock| clock.set_boot_ms(0), true, false),
-        row("both at the end of time", |clock| { clock.set_wall_ms(u64::MAX); clock.set_boot_ms(u64::MAX) }, false, true),
+        row(
+            "both at the end of time",
+            |clock| {
+                clock.set_wall_ms(u64::MAX);
+                clock.set_boot_ms(u64::MAX)
+            },
+            false,
+            true,
+        ),
         row(
             "one bad second: an hour ahead, and back",
             |clock| {
@@ -61,9 +69,33 @@ fn rows() -> Vec<Row> {
             true,
             false,
         ),
-        row("a frozen clock", |clock| { clock.freeze(); clock.advance(HOUR) }, true, false),
-        row("the wall is frozen", |clock| { clock.freeze_wall(); clock.advance(HOUR) }, true, true),
-        row("boot time is frozen", |clock| { clock.freeze_boot(); clock.advance(HOUR) }, true, true),
+        row(
+            "a frozen clock",
+            |clock| {
+                clock.freeze();
+                clock.advance(HOUR)
+            },
+            true,
+            false,
+        ),
+        row(
+            "the wall is frozen",
+            |clock| {
+                clock.freeze_wall();
+                clock.advance(HOUR)
+            },
+            true,
+            true,
+        ),
+        row(
+            "boot time is frozen",
+            |clock| {
+                clock.freeze_boot();
+                clock.advance(HOUR)
+            },
+            true,
+            true,
+        ),
         row("suspend for an hour", |clock| clock.suspend(HOUR), false, true),
         row("suspend that boot time does not count", |clock| clock.suspend_uncounted(HOUR), true, true),
         row("suspend for a second", |clock| clock.suspend(S), true, false),
@@ -76,10 +108,35 @@ fn rows() -> Vec<Row> {
     let boot = |what, does, late_holds, early_over| Row { what, does, reopens: true, late_holds, early_over };
     rows.extend([
         boot("a reboot at once", |clock: &FakeClock| clock.reboot(Duration::ZERO), true, false),
-        boot("a reboot with the wall an hour back", |clock| { clock.reboot(S); clock.jump_wall_ms(-3_600_000) }, true, false),
+        boot(
+            "a reboot with the wall an hour back",
+            |clock| {
+                clock.reboot(S);
+                clock.jump_wall_ms(-3_600_000)
+            },
+            true,
+            false,
+        ),
         boot("a reboot an hour later", |clock| clock.reboot(HOUR), false, true),
-        boot("a reboot, the wall lost", |clock| { clock.reboot(HOUR); clock.set_wall_ms(0) }, true, false),
-        boot("a reboot, the wall lost, up for an hour", |clock| { clock.reboot(S); clock.set_wall_ms(0); clock.advance(HOUR) }, true, true),
+        boot(
+            "a reboot, the wall lost",
+            |clock| {
+                clock.reboot(HOUR);
+                clock.set_wall_ms(0)
+            },
+            true,
+            false,
+        ),
+        boot(
+            "a reboot, the wall lost, up for an hour",
+            |clock| {
+                clock.reboot(S);
+                clock.set_wall_ms(0);
+                clock.advance(HOUR)
+            },
+            true,
+            true,
+        ),
     ]);
     rows
 }
@@ -188,6 +245,10 @@ fn t16_a_bad_second_does_not_poison_the_times() {
         assert_eq!(ledger.check(&key("k")).unwrap().standing(), Standing::Done, "{ahead} {reopens}");
         clock.advance(LIMIT);
         ledger.tick();
-        assert_eq!(ledger.check(&key("k")).unwrap().standing(), Standing::Vacant, "{ahead} {reopens}: forgotten too late");
+        assert_eq!(
+            ledger.check(&key("k")).unwrap().standing(),
+            Standing::Vacant,
+            "{ahead} {reopens}: forgotten too late"
+        );
     }
 }

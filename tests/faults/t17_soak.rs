@@ -35,7 +35,8 @@ fn t17_file_and_index_stay_bounded() {
     let (mut bytes_max, mut half_bytes, mut live_max, mut kills) = (0, 0, 0, 0_u64);
     let mut doubts = 0_u64;
     for round in 0..rounds {
-        let claims: Vec<Claim> = (0..PER_ROUND).map(|number| Claim::unguarded(key(round * PER_ROUND + number))).collect();
+        let claims: Vec<Claim> =
+            (0..PER_ROUND).map(|number| Claim::unguarded(key(round * PER_ROUND + number))).collect();
         let waiting: Vec<_> = claims.iter().map(|claim| ledger.claim_async(claim)).collect();
         let settled = run_all(&ledger, waiting);
         let mut settling = Vec::new();

@@ -39,7 +39,8 @@ fn make() -> FaultDisk {
     let _ = renewed.renew(Duration::from_secs(60)).unwrap();
     drop(renewed);
     let late = granted("resolved").into_ticket();
-    let resolved = ledger.resolve_token(&key("resolved"), late.token(), Verdict::NotDone, "ana", "none at provider", true);
+    let resolved =
+        ledger.resolve_token(&key("resolved"), late.token(), Verdict::NotDone, "ana", "none at provider", true);
     assert_eq!(resolved.unwrap(), onceledger::Resolved::Applied);
     let _ = late.settle(&ledger, onceledger::Settlement::done("late")).unwrap();
     drop(late);
@@ -56,9 +57,8 @@ fn check(ledger: &Ledger) {
     assert_eq!(view("released").standing(), Standing::Vacant);
     assert_eq!(view("uncertain").standing(), Standing::Uncertain);
     assert_eq!(view("resolved").standing(), Standing::Vacant);
-    let told = |name: &str| -> Vec<PastWhat> {
-        ledger.history(&key(name)).unwrap().iter().map(|past| past.what).collect()
-    };
+    let told =
+        |name: &str| -> Vec<PastWhat> { ledger.history(&key(name)).unwrap().iter().map(|past| past.what).collect() };
     assert_eq!(told("uncertain"), [PastWhat::Granted, PastWhat::Renewed, PastWhat::Uncertain]);
     assert_eq!(told("resolved"), [PastWhat::Granted, PastWhat::ResolvedNotDone, PastWhat::LateDone]);
     ledger.verify().unwrap();
