@@ -176,7 +176,8 @@ fn a_creation_that_was_cut_off_late_is_completed_by_create() {
                 assert_eq!(error.kind(), ErrorKind::Exists, "{number}: {error}");
                 options(&left, &FakeClock::new()).open(FILE).unwrap();
                 let late = disk.operations();
-                let anchored = disk.trace().iter().filter(|line| line.contains("rename /ledger.redb.anchor.new")).count();
+                let anchored =
+                    disk.trace().iter().filter(|line| line.contains("rename /ledger.redb.anchor.new")).count();
                 assert_eq!(anchored, 2, "operation {number} of {late}: {error}");
             }
         }
