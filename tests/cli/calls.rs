@@ -360,7 +360,7 @@ fn run_and_calls_of_one_business_scope_are_one_action() {
     calls(&place, &refund("A"), "").code(0).says("ran 1");
     run("A", "default").code(0).prints("{\"refund_id\": \"re_1\"}\n").says("repeat");
     let args = Value::parse(r#"{"order_id":"A","amount":79}"#).unwrap();
-    let selection = Selection::tool(&args, ["/order_id"], ["/amount"]).unwrap();
+    let selection = Selection::tool(&args, &["/order_id"], &["/amount"]).unwrap();
     let key = Key::tool(&Scope::new("default").unwrap(), "refund", &selection).unwrap();
     assert_eq!(place.read("effects.log"), format!("{}\n", key.to_hex()));
 

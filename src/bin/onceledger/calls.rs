@@ -76,7 +76,7 @@ pub fn calls(args: &CallsArgs) -> Result<i32, Failure> {
     let ledger = if args.create { options.open_or_create(path) } else { options.open(path) }?;
     let printer = Printer::new(input.calls.len());
     let work = Work { args, book, ledger: &ledger, scope, printer, tally: Mutex::default(), stop };
-    let done = work.all(&input);
+    work.all(&input);
     let Work { printer, tally, stop, .. } = work;
     let printed = printer.finish();
     let tally = tally.into_inner();
@@ -84,7 +84,6 @@ pub fn calls(args: &CallsArgs) -> Result<i32, Failure> {
         output::note(&format!("everything is recorded, but closing failed: {error}"));
     }
     summary(&tally, &input);
-    done?;
     printed?;
     if stop.is_asked() {
         stop.die();
@@ -125,7 +124,7 @@ fn summary(tally: &Tally, input: &Input) {
 
 impl Work<'_> {
     /// Runs every call, as many at once as was asked for.
-    fn all(&self, input: &Input) -> Result<(), Failure> {
+    fn all(&self, input: &Input) {
         let groups = self.groups(&input.calls);
         let next = AtomicUsize::new(0);
         let worker = || {
@@ -149,7 +148,6 @@ impl Work<'_> {
             }
             worker();
         });
-        Ok(())
     }
 
     /// Calls by key, in the order of the first of each. What has no key, or no claim, stands alone.
