@@ -148,7 +148,10 @@ pub(crate) fn read(core: &Core, name: &str, record: &CellRecord) -> Result<Optio
         let newer = core.side.read().cells.get(name).cloned();
         match newer {
             None => return Ok(None),
-            Some(newer) if newer.version != record.version => record = newer,
+            Some(newer) if newer.version != record.version => {
+                record = newer;
+                waited = false;
+            }
             // The file may be newer than the memory, for as long as a commit is being published.
             Some(_) if !waited => {
                 core.wait_for_writer();

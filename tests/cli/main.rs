@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![cfg(target_os = "linux")]
 
+mod approvals;
 mod bad_input;
 mod basics;
 mod busy;

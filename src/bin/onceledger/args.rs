@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use onceledger::{Keep, Recovery, Standing};
 
+use crate::approvals::{ApprovalsArgs, ApproveArgs, DenyArgs};
+use crate::cells::CellCommand;
 use crate::duration;
 use crate::exit;
 
@@ -47,6 +49,15 @@ pub enum Command {
     Stats(PlainArgs),
     /// Take over a file whose anchor is missing, damaged or ahead of it
     Adopt(AdoptArgs),
+    /// Say yes to a request for approval
+    Approve(ApproveArgs),
+    /// Say no to a request for approval, or take a yes back
+    Deny(DenyArgs),
+    /// List requests for approval, and what became of them
+    Approvals(ApprovalsArgs),
+    /// Read, write or delete a cell: a named value that changes only where it is as expected
+    #[command(subcommand)]
+    Cell(CellCommand),
 }
 
 impl Command {
@@ -62,6 +73,10 @@ impl Command {
             Command::Sweep(args) => args.ledger.json,
             Command::Verify(args) | Command::Stats(args) => args.ledger.json,
             Command::Adopt(args) => args.ledger.json,
+            Command::Approve(args) => args.ledger.json,
+            Command::Deny(args) => args.ledger.json,
+            Command::Approvals(args) => args.ledger.json,
+            Command::Cell(command) => command.is_json(),
         }
     }
 }
@@ -143,6 +158,16 @@ pub struct RunArgs {
     /// Wait this long for somebody who runs the action now
     #[arg(long, value_name = "DURATION", value_parser = duration::duration)]
     pub wait: Option<Duration>,
+    /// Run only under an approval of --args, which the run spends. Where none was asked for, ask and
+    /// exit with 77
+    #[arg(long)]
+    pub approval: bool,
+    /// How long an approval that is asked for is valid [default: 24h]
+    #[arg(long, value_name = "DURATION", requires = "approval", value_parser = duration::positive)]
+    pub approval_valid: Option<Duration>,
+    /// Ask anew where the last request was denied, has expired or was spent
+    #[arg(long, requires = "approval")]
+    pub ask_again: bool,
     /// Exit codes with which the program certainly had no effect: the key is free again
     #[arg(long, value_name = "CODES", value_delimiter = ',', value_parser = clap::value_parser!(i32).range(1..=255))]
     pub not_applied: Vec<i32>,

@@ -14,7 +14,9 @@ pub const REFUSED: i32 = 69;
 pub const IN_PROGRESS: i32 = 75;
 /// Nobody knows whether the action happened.
 pub const UNCERTAIN: i32 = 76;
-/// A person has not approved the action, or refused it.
+/// There is no such cell.
+pub const NO_CELL: i32 = 66;
+/// The action needs an approval that is not there to be spent.
 pub const NOT_APPROVED: i32 = 77;
 /// The program was found but could not be started.
 pub const NOT_STARTED: i32 = 126;
@@ -27,11 +29,12 @@ Exit codes:
     0   done, now or before; for commands other than `run`: the command did its work
     N   `run`, `calls`: the program's own code where --final or --not-applied names it, now or (final) before
    64   bad usage or bad input; nothing was written
-   65   mismatch (the key stands with other arguments), or stale (another decision stands)
+   65   mismatch (the key stands with other arguments), or stale (another decision or version stands)
+   66   `cell get`: there is no such cell
    69   the ledger was refused (missing, held by another process, damaged, read-only) or its storage failed
    75   in progress: somebody runs the action now
    76   uncertain: nobody knows whether the action happened; `run` prints the resolve command
-   77   `calls`: a person has not approved the action, has refused it, or was too late
+   77   `run --approval`, `calls`: not approved (asked for now, pending, denied, expired or spent); nothing was run
   126   the program could not be started; the key is free again
   127   the program was not found; the key is free again
 

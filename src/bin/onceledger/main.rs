@@ -3,8 +3,10 @@
 //! `main.rs` reads the arguments and picks the command; each command gives back an exit code, or a
 //! [`Failure`] that carries one. Nothing here decides what may run: that is the library's.
 
+mod approvals;
 mod args;
 mod calls;
+mod cells;
 mod command;
 mod duration;
 mod exit;
@@ -59,6 +61,10 @@ fn command(command: Command) -> Result<i32, Failure> {
         Command::Verify(args) => tend::verify(&args),
         Command::Stats(args) => show::stats(&args),
         Command::Adopt(args) => tend::adopt(&args),
+        Command::Approve(args) => approvals::approve(&args),
+        Command::Deny(args) => approvals::deny(&args),
+        Command::Approvals(args) => approvals::approvals(&args),
+        Command::Cell(command) => cells::cell(&command),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use comfy_table::{Table, presets};
-use onceledger::{Detail, FencingToken, Key, Outcome, Stored, View};
+use onceledger::{ApprovalId, Detail, FencingToken, Key, Outcome, Stored, View};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::Failure;
@@ -235,13 +235,22 @@ pub fn time(ms: u64) -> String {
 
 /// The command that decides an uncertain claim, as one would type it.
 pub fn resolve_command(ledger: &Path, key: &Key, token: FencingToken) -> String {
-    // Whole, so that it works from any folder.
-    let whole = std::fs::canonicalize(ledger).unwrap_or_else(|_| ledger.to_owned());
     format!(
         "onceledger resolve {} --ledger {} --token {token} --done --by WHO --why WHY   (or --failed, or --not-done)",
         key.to_hex(),
-        quoted(&whole.to_string_lossy())
+        whole(ledger)
     )
+}
+
+/// The command that says yes to a request, as one would type it.
+pub fn approve_command(ledger: &Path, id: ApprovalId) -> String {
+    format!("onceledger approve {id} --ledger {} --by WHO   (or deny {id} ... --by WHO)", whole(ledger))
+}
+
+/// A ledger's path as a word for a shell; whole, so that it works from any folder.
+fn whole(ledger: &Path) -> String {
+    let whole = std::fs::canonicalize(ledger).unwrap_or_else(|_| ledger.to_owned());
+    quoted(&whole.to_string_lossy())
 }
 
 /// A word for a shell.

@@ -12,6 +12,7 @@ use onceledger::{
 };
 use serde::Serialize;
 
+use crate::approvals::{self, ApprovalLine};
 use crate::args::{LedgerArgs, RunArgs};
 use crate::exit::{self, Failure};
 use crate::keys::Named;
@@ -37,6 +38,8 @@ struct RunLine {
     stderr: Option<Bytes>,
     /// What to do next, where there is something.
     next: Option<String>,
+    /// The approval that is needed and cannot be spent.
+    approval: Option<ApprovalLine>,
 }
 
 /// How a claim went.
@@ -49,6 +52,11 @@ enum Asked {
 pub fn run(args: &RunArgs) -> Result<i32, Failure> {
     check_codes(args)?;
     let named = Named::from_args(&args.key)?;
+    if args.approval && named.selection.is_none() {
+        return Err(Failure::usage(
+            "--approval needs --args JSON: an approval is bound to the arguments that the approver was shown",
+        ));
+    }
     let claim = claim_of(args, &named);
     let signals = Signals::start().map_err(|error| Failure::io("taking over signals", &error))?;
     match ask(args, &claim, &signals)? {
@@ -103,6 +111,9 @@ fn claim_of(args: &RunArgs, named: &Named) -> Claim {
     if let Some(label) = &args.label {
         claim = claim.label(label);
     }
+    if args.approval {
+        claim = claim.needs_approval();
+    }
     claim
 }
 
@@ -141,7 +152,7 @@ fn ask(args: &RunArgs, claim: &Claim, signals: &Signals) -> Result<Asked, Failur
                 waited = true;
             }
             (claimed, _) => {
-                let code = answer(args, &ledger, claim.key(), claimed)?;
+                let code = answer(args, &ledger, claim, claimed)?;
                 close(ledger);
                 return Ok(Asked::Answered(code));
             }
@@ -170,7 +181,8 @@ fn wait_for(watch: Option<&Watch>, holder: &InProgress, until: Instant) {
 }
 
 /// Says why nothing is run.
-fn answer(args: &RunArgs, ledger: &Ledger, key: &Key, claimed: Claimed) -> Result<i32, Failure> {
+fn answer(args: &RunArgs, ledger: &Ledger, claim: &Claim, claimed: Claimed) -> Result<i32, Failure> {
+    let key = claim.key();
     let detail = ledger.show(key)?;
     let line = detail.as_ref().map_or_else(|| KeyLine::vacant(key), KeyLine::new);
     let line = RunLine { key: line, ..RunLine::default() };
@@ -180,6 +192,12 @@ fn answer(args: &RunArgs, ledger: &Ledger, key: &Key, claimed: Claimed) -> Resul
         Claimed::InProgress(holder) => in_progress(args, line, &holder),
         Claimed::Uncertain(uncertain) => uncertain_before(args, line, &uncertain),
         Claimed::Mismatch(conflict) => mismatch(args, line, &conflict),
+        Claimed::NotApproved(stands) => {
+            let refused = approvals::ask(args, ledger, claim, stands)?;
+            let line = RunLine { next: Some(refused.next), approval: Some(refused.line), ..line };
+            tell(args, line, &refused.message)?;
+            Ok(exit::NOT_APPROVED)
+        }
         _ => Err(Failure {
             code: exit::REFUSED,
             kind: "unexpected",
