@@ -223,10 +223,10 @@ fn broken_lines_are_told_by_number_and_the_rest_goes_on() {
     // A tool that nobody knows, and arguments that are none, are answered.
     let input = format!(
         "{}\n{good}\n{}",
-        call("t3", "mial", json!({})),
+        call("t3", "mai", json!({})),
         json!({"type": "function_call", "call_id": "c", "name": "mail", "arguments": "{"})
     );
-    let said = calls(&place, &input, "").code(64).says("line 1: mial: error_before: ").says("broken 0");
+    let said = calls(&place, &input, "").code(64).says("line 1: mai: error_before: ").says("broken 0");
     let text = String::from_utf8(said.out).unwrap();
     assert!(text.lines().next().unwrap().contains("did you mean \\\\\\\"mail\\\\\\\"?"), "{text}");
     assert!(text.lines().nth(1).unwrap().contains("already_done"), "{text}");
@@ -307,7 +307,7 @@ fn an_effect_that_needs_an_approval_waits_for_it() {
     calls(&place, &input, "").code(77);
     assert_eq!(place.effects(), 0);
     let ledger = Ledger::open(place.path("l.redb")).unwrap();
-    ledger.approve(ApprovalId::from_number(number), "ann").unwrap();
+    let _ = ledger.approve(ApprovalId::from_number(number), "ann").unwrap();
     ledger.close().unwrap();
     calls(&place, &input, "").code(0).says("ran 1");
     calls(&place, &input, "").code(0).says("repeated 1");
@@ -339,7 +339,7 @@ fn a_signal_lets_what_runs_end_and_starts_nothing_more() {
     let running = start(&place, &input, "");
     until("the command", || std::fs::read_to_string(place.path("pid")).is_ok_and(|pid| pid.ends_with('\n')));
     signal(running.pid(), "TERM");
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::sleep(std::time::Duration::from_millis(500));
     place.write("go", "");
     let said = running.finish().says("ran 1, repeated 0, not run 0, skipped 0, broken 0, stopped before 1");
     assert_eq!((said.signal, statuses(&said)), (Some(15), vec!["done".to_owned()]));
