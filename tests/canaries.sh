@@ -35,14 +35,16 @@ while read -r name test; do
     fi
     total=$((total + 1))
     wrapper="$target/$name.sh"
-    flags="--cfg onceledger_canary=\\\"$name\\\""
     if [ "$test" = schedules ]; then
         # The whole build is another one: see tests/schedules.sh.
-        export CARGO_ENCODED_RUSTFLAGS="--cfg=onceledger_shuttle"
+        flags="${RUSTFLAGS:-} --cfg onceledger_shuttle"
+        optimised=1
         what="--lib schedules"
         dir="${CARGO_TARGET_DIR:-$PWD/target}/schedules"
     else
-        unset CARGO_ENCODED_RUSTFLAGS || true
+        flags="${RUSTFLAGS:-}"
+        # Fewer optimisations: it is the build that takes the time.
+        optimised=0
         what="--features testkit --test faults $test"
         dir="$target"
     fi
@@ -51,14 +53,15 @@ while read -r name test; do
     cmp -s "$wrapper.new" "$wrapper" 2>/dev/null || mv "$wrapper.new" "$wrapper"
     rm -f "$wrapper.new"
     log="$target/$name.log"
-    # Fewer optimisations: it is the build that takes the time.
-    if ! RUSTC_WORKSPACE_WRAPPER="$wrapper" CARGO_TARGET_DIR="$dir" CARGO_PROFILE_DEV_OPT_LEVEL=0 \
-        cargo test -q $what --no-run > "$log" 2>&1 < /dev/null; then
+    try() {
+        RUSTFLAGS="$flags" RUSTC_WORKSPACE_WRAPPER="$wrapper" CARGO_TARGET_DIR="$dir" \
+            CARGO_PROFILE_DEV_OPT_LEVEL="$optimised" timeout 1800 cargo test -q $what "$@" > "$log" 2>&1 < /dev/null
+    }
+    if ! try --no-run; then
         echo "$name: does not build, see $log"
         exit 1
     fi
-    if RUSTC_WORKSPACE_WRAPPER="$wrapper" CARGO_TARGET_DIR="$dir" CARGO_PROFILE_DEV_OPT_LEVEL=0 \
-        timeout 600 cargo test -q $what > "$log" 2>&1 < /dev/null; then
+    if try; then
         missed="$missed $name"
         echo "$name: NOT caught by $test"
     else

@@ -51,9 +51,9 @@ pub(crate) struct Pen {
 /// The anchor is written at least this often while commits happen.
 pub(crate) const ANCHOR_EVERY_MS: u64 = 1000;
 
-/// Batches of this many rows and more record redb's allocator state, so that an open after a crash
-/// need not rebuild it (`docs/ARCHITECTURE.md` has the measurements).
-const QUICK_REPAIR_ROWS: usize = 8;
+/// Whether commits record redb's allocator state. An open that verifies every page rebuilds it
+/// anyway, so that nothing would be won (`docs/ARCHITECTURE.md` has the measurements).
+const QUICK_REPAIR: bool = false;
 
 /// A batch takes no more requests once its rows and bodies have this many bytes.
 const BATCH_BYTES_MAX: usize = 8 << 20;
@@ -202,8 +202,7 @@ fn commit(core: &Core, pen: &mut Pen, stamp: crate::engine::clock::Stamp) -> Res
         // Two commits never have the same number: the anchor tells them apart by it.
         pen.meta.next_sequence += 1;
     }
-    let quick = pen.batch.rows().nth(QUICK_REPAIR_ROWS - 1).is_some();
-    store.commit(&pen.batch, &pen.meta, quick)?;
+    store.commit(&pen.batch, &pen.meta, QUICK_REPAIR)?;
     let now_ms = stamp.boot_ms;
     if now_ms.saturating_sub(pen.anchored_ms) >= ANCHOR_EVERY_MS || now_ms < pen.anchored_ms {
         write_anchor(core, pen, now_ms)?;
