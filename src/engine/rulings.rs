@@ -466,7 +466,13 @@ impl Turn<'_> {
 
     /// Lets a claimer wait for the key.
     pub fn park(&mut self, request: Request) {
-        let Work::Claim(work) = &request.work else { return };
+        // A prober whose verdict came too late goes on as a claimer like any other.
+        let Request { work, cell } = request;
+        let work = match work {
+            Work::Claim(work) => work,
+            Work::Verdict(work) => Box::new(work.claim),
+            _ => return,
+        };
         let now_ms = self.core.times.boot_ms();
         let lapse = self.load(&work.key).ok().flatten().filter(|record| record.at != FOREVER);
         // One millisecond past the lapse, by the slower clock at worst; the look itself decides.
@@ -475,7 +481,7 @@ impl Turn<'_> {
         let key = work.key;
         let wake_at = lapse.map_or(work.wait_until_ms, |lapse| lapse.min(work.wait_until_ms));
         self.core.wake_later(wake_at, key);
-        self.pen.waiting.entry(key).or_default().push_back(request);
+        self.pen.waiting.entry(key).or_default().push_back(Request { work: Work::Claim(work), cell });
     }
 
     /// The store, for what the index does not hold.
