@@ -440,7 +440,6 @@ impl Turn<'_> {
     }
 
     fn attend(&mut self, session: u64) -> Result<Reply> {
-        let sight = self.look_at(session)?;
         self.look_whole(session)?;
         Ok(Reply::Applied)
     }
@@ -448,12 +447,13 @@ impl Turn<'_> {
     /// Looks at a foreign session: takes what it left, and records its end for every open claim.
     fn look_whole(&mut self, session: u64) -> Result<Holder> {
         for left in &sight.left {
+        let sight = self.look_at(session)?;
             self.take_left(left)?;
         }
         if sight.holder == Holder::Gone {
             self.end_session(session)?;
         }
-        Ok(Reply::Applied)
+        Ok(sight.holder)
     }
 
     /// Records that the holder of every open claim of a session is gone.
