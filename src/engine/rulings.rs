@@ -302,7 +302,9 @@ impl Turn<'_> {
         let late = |what: &ToldWhat| matches!(what, ToldWhat::LateDone | ToldWhat::LateFailed | ToldWhat::LateReleased);
         let chain = self.chain(&record)?;
         let known = chain.told().any(|told| told.token == token && told.what == ToldWhat::Granted);
-        let recorded = chain.told().any(|told| told.token == token && late(&told.what));
+        // A release that is told again was this holder's own, and nothing that it lost.
+        let again = |what: &ToldWhat| end.is_none() && *what == ToldWhat::Released;
+        let recorded = chain.told().any(|told| told.token == token && (late(&told.what) || again(&told.what)));
         if known && !recorded {
             self.store_body(prepared);
             let event = LateEvent { key: *key, end, body: prepared.body };
