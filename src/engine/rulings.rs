@@ -271,7 +271,7 @@ impl Turn<'_> {
 
     fn settle(&mut self, key: &KeyDigest, token: u64, end: End, prepared: &Prepared) -> Result<Reply> {
         let record = self.load(key)?;
-        let equal = self.says_the_same(record.as_ref(), token, end, &prepared.body)?;
+        let equal = self.says_the_same(record.as_ref(), token, end, prepared)?;
         match state::decide(record.as_ref(), &Ask::Settle { token, equal }, self.now, Holder::Alive) {
             Decision::Apply => {
                 self.store_body(prepared);
@@ -326,7 +326,7 @@ impl Turn<'_> {
     }
 
     /// Whether a settled record under this token holds the same outcome.
-    fn says_the_same(&mut self, record: Option<&Record>, token: u64, end: End, body: &Body) -> Result<bool> {
+    fn says_the_same(&mut self, record: Option<&Record>, token: u64, end: End, prepared: &Prepared) -> Result<bool> {
         let settled = match end {
             End::Done => Stored::Done,
             End::Failed => Stored::Failed,
@@ -334,7 +334,6 @@ impl Turn<'_> {
         let Some(record) = record.filter(|record| record.token == token && record.standing == settled) else {
             return Ok(false);
         };
-        let stored = self.chain(record)?.settled_body();
         let plain = |body: &Body| Body { place: Place::Nowhere, ..*body };
         let stored = self.chain(record)?.settled_body();
         let Some(stored) = stored.filter(|stored| plain(stored) == plain(&prepared.body)) else { return Ok(false) };
@@ -448,8 +447,8 @@ impl Turn<'_> {
 
     /// Looks at a foreign session: takes what it left, and records its end for every open claim.
     fn look_whole(&mut self, session: u64) -> Result<Holder> {
-        for left in &sight.left {
         let sight = self.look_at(session)?;
+        for left in &sight.left {
             self.take_left(left)?;
         }
         if sight.holder == Holder::Gone {
