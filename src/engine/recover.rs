@@ -295,6 +295,12 @@ impl Opening {
         let dead = settle_sessions(&mut turn)?;
         turn.finish(stamp)?;
         if adopting {
+        let open = Arc::downgrade(&core);
+        core.session.listen(Arc::new(move |key, token| {
+            if let Some(core) = open.upgrade() {
+                core.doubt(key, token, Reason::Dropped, String::new());
+            }
+        }));
             writer::write_anchor(&core, &mut pen, stamp.boot_ms)?;
         }
         drop(pen);
