@@ -62,12 +62,17 @@ pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Co
     let boot_id = options.clock.read().boot_id;
     let there = is_there(&*disk, &paths)?;
     let anchor = match (how, anchor, there) {
+        // Never opened yet: this is an interrupted creation, to be completed.
+        (How::Create, Some(anchor), true) if anchor.state == AnchorState::Creating => Some(anchor),
         (How::Create, Some(_), true) => return Err(exists(&paths)),
         (How::Create, None, true) => return Err(exists(&paths)),
         (How::Create | How::OpenOrCreate, anchor, false) => create(&options, &paths, &anchors, anchor, boot_id)?,
         (How::Open | How::Adopt { .. }, anchor, false) => return Err(missing(&paths, anchor.as_ref())),
         (How::Open | How::OpenOrCreate | How::Adopt { .. }, anchor, true) => anchor,
     };
+    if anchor.as_ref().is_some_and(|anchor| anchor.state == AnchorState::Creating) {
+        tidy(&*disk, &paths)?;
+    }
     let opening = Opening { disk, paths, anchors, options, boot_id };
     match opening.open(Arc::clone(&lock), anchor, how, None) {
         Err(error) if error.is_full() && !adopting => opening.open(lock, anchor, how, Some(error)),
@@ -219,6 +224,16 @@ fn create(
     Ok(Some(anchor))
 }
 
+/// Takes away the first name of a file whose creation was interrupted after it had got its own.
+fn tidy(disk: &dyn Disk, paths: &Paths) -> Result<()> {
+    let failed = |error| Error::io("completing the creation of", &paths.file, error);
+    if disk.node(&paths.creating).map_err(failed)?.is_some() {
+        disk.remove(&paths.creating).map_err(failed)?;
+        disk.sync_dir(&paths.folder).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// What is known once the file is there and the lock is held.
 struct Opening {
     disk: Arc<dyn Disk>,
@@ -280,6 +295,12 @@ impl Opening {
             session,
             boot_id,
         });
+        let open = Arc::downgrade(&core);
+        core.session.listen(Arc::new(move |key, token| {
+            if let Some(core) = open.upgrade() {
+                core.doubt(key, token, Reason::Dropped, String::new());
+            }
+        }));
         let mut pen = core.line.pen();
         if let Some(error) = full {
             look_at_sessions(&core, &pen)?;
@@ -295,12 +316,6 @@ impl Opening {
         let dead = settle_sessions(&mut turn)?;
         turn.finish(stamp)?;
         if adopting {
-        let open = Arc::downgrade(&core);
-        core.session.listen(Arc::new(move |key, token| {
-            if let Some(core) = open.upgrade() {
-                core.doubt(key, token, Reason::Dropped, String::new());
-            }
-        }));
             writer::write_anchor(&core, &mut pen, stamp.boot_ms)?;
         }
         drop(pen);
