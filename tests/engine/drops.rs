@@ -59,9 +59,10 @@ fn case_95_p14_a_panic_in_the_effect_is_uncertain_and_its_text_is_kept_nowhere()
 fn case_95_p14_a_panic_in_a_future_is_uncertain() {
     let place = Place::memory();
     let ledger = place.options().threads(true).create(&place.path).unwrap();
-    let made = block_on(ledger.once_async(&claim("made"), |_| -> std::future::Ready<Result<&str, EffectError>> {
-        panic!("as it is made")
-    }));
+    let made =
+        block_on(ledger.once_async(&claim("made"), |_| -> std::future::Ready<Result<&str, EffectError>> {
+            panic!("as it is made")
+        }));
     let polled = block_on(ledger.once_async(&claim("polled"), |_| async {
         if true {
             panic!("in its first poll");

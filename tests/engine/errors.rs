@@ -55,9 +55,11 @@ fn bad_input_is_refused_on_a_settled_key_too() {
 #[test]
 fn debug_words_hold_no_bodies() {
     let ledger = Place::memory().create();
-    let answer = ledger.once(&claim("k"), |_| Ok::<_, onceledger::EffectError>(Outcome::text("4111111111111111"))).unwrap();
+    let answer =
+        ledger.once(&claim("k"), |_| Ok::<_, onceledger::EffectError>(Outcome::text("4111111111111111"))).unwrap();
     assert!(!format!("{answer:?}").contains("4111"), "{answer:?}");
-    let Answer::AlreadyDone(stored) = ledger.once(&claim("k"), |_| Ok::<_, onceledger::EffectError>("")).unwrap() else {
+    let Answer::AlreadyDone(stored) = ledger.once(&claim("k"), |_| Ok::<_, onceledger::EffectError>("")).unwrap()
+    else {
         panic!()
     };
     assert!(!format!("{stored:?}").contains("4111"));
@@ -69,11 +71,17 @@ fn case_60_case_63_what_the_world_did_is_always_an_answer() {
     let place = Place::memory();
     let ledger = place.create();
     let held = grant(&ledger, &claim("k"));
-    assert!(matches!(ledger.once(&claim("k"), |_| Ok::<_, onceledger::EffectError>("")).unwrap(), Answer::InProgress(_)));
+    assert!(matches!(
+        ledger.once(&claim("k"), |_| Ok::<_, onceledger::EffectError>("")).unwrap(),
+        Answer::InProgress(_)
+    ));
     let other = Claim::new(key("k"), &1).unwrap();
     assert!(matches!(ledger.once(&other, |_| Ok::<_, onceledger::EffectError>("")).unwrap(), Answer::Mismatch(_)));
     drop(held);
-    assert!(matches!(ledger.once(&claim("k"), |_| Ok::<_, onceledger::EffectError>("")).unwrap(), Answer::Uncertain(_)));
+    assert!(matches!(
+        ledger.once(&claim("k"), |_| Ok::<_, onceledger::EffectError>("")).unwrap(),
+        Answer::Uncertain(_)
+    ));
 }
 
 /// A claim whose verdict came while its effect ran is superseded: the outcome is evidence, the view is what stands.

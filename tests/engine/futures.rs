@@ -67,7 +67,7 @@ use onceledger::{Answer, DoubtReason, EffectError, Ledger};
 use crate::kit::*;
 
 /// One poll, and one turn of the ledger.
-fn step<F: Future + ?Sized>(ledger: &Ledger, future: Pin<&mut F>) -> Poll<F::Output> {
+pub fn step<F: Future + ?Sized>(ledger: &Ledger, future: Pin<&mut F>) -> Poll<F::Output> {
     let polled = poll(future, Waker::noop());
     ledger.tick();
     polled
@@ -124,7 +124,9 @@ fn case_91_case_108_p14_once_async_dropped_at_every_point_leaves_an_exact_standi
                 }
             }
         }
-        assert!(seen.contains(&(false, "vacant")) && seen.contains(&(true, "uncertain")) && seen.contains(&(true, "done")));
+        assert!(
+            seen.contains(&(false, "vacant")) && seen.contains(&(true, "uncertain")) && seen.contains(&(true, "done"))
+        );
     });
 }
 
@@ -185,12 +187,14 @@ fn a_repeat_by_future_gets_the_outcome_of_a_closure_and_the_other_way_round() {
         }));
         assert!(matches!(made.unwrap(), Answer::Done(_)));
         assert_eq!(refused(&ledger, &claim("b")), "done");
-        let not = block_on(ledger.once_async(&claim("c"), |_| async { Err::<&str, _>(EffectError::not_applied("no")) }));
+        let not =
+            block_on(ledger.once_async(&claim("c"), |_| async { Err::<&str, _>(EffectError::not_applied("no")) }));
         assert!(matches!(not.unwrap(), Answer::NotApplied(_)));
         let unknown = block_on(ledger.once_async(&claim("c"), |_| async { Err::<&str, _>(EffectError::unknown("?")) }));
         let Answer::Uncertain(doubt) = unknown.unwrap() else { panic!() };
         assert_eq!((doubt.doubt.attempt, doubt.doubt.reason), (2, DoubtReason::UnknownError));
-        let last = block_on(ledger.once_async(&claim("d"), |_| async { Err::<&str, _>(EffectError::final_failure("no")) }));
+        let last =
+            block_on(ledger.once_async(&claim("d"), |_| async { Err::<&str, _>(EffectError::final_failure("no")) }));
         assert!(matches!(last.unwrap(), Answer::Failed(_)));
     });
 }

@@ -36,7 +36,9 @@ fn case_31_case_32_p6_every_outcome_comes_back_byte_for_byte() {
         let check = |ledger: &onceledger::Ledger| {
             for (n, outcome) in outcomes.iter().enumerate() {
                 for _ in 0..2 {
-                    let Claimed::AlreadyDone(stored) = ledger.claim(&claim(format!("done {n}"))).unwrap() else { panic!() };
+                    let Claimed::AlreadyDone(stored) = ledger.claim(&claim(format!("done {n}"))).unwrap() else {
+                        panic!()
+                    };
                     assert_eq!(stored, Stored::Kept(outcome.clone()));
                     let View::Done(stored) = ledger.check(&key(format!("flag {n}"))).unwrap() else { panic!() };
                     assert_eq!(stored, Stored::Kept(outcome.clone().as_error()));
@@ -127,7 +129,9 @@ fn case_p13_case_73_an_unclassified_error_is_uncertain() {
 fn p6_a_verdicts_outcome_is_replayed_and_none_is_not_kept() {
     on_every_backend(|place| {
         let ledger = place.create();
-        for (part, outcome) in [("with", Some(Outcome::json("{}"))), ("without", None), ("huge", Some(Outcome::binary(vec![0; 2 << 20])))] {
+        for (part, outcome) in
+            [("with", Some(Outcome::json("{}"))), ("without", None), ("huge", Some(Outcome::binary(vec![0; 2 << 20])))]
+        {
             drop(grant(&ledger, &claim(part)));
             let verdict = Verdict::Done(outcome.clone());
             assert_eq!(ledger.resolve(&doubt(&ledger, part), verdict, "ops", "seen").unwrap(), Resolved::Applied);

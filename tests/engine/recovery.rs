@@ -22,7 +22,10 @@ fn case_11_p2_hold_never_runs_again_by_itself() {
             for again in [claim("k"), resend("k", 1000 * DAY)] {
                 let Claimed::Uncertain(doubt) = ledger.claim(&again).unwrap() else { panic!() };
                 assert_eq!(doubt.doubt.reason, DoubtReason::Dropped);
-                assert_eq!(doubt.stored_rule_decided, matches!(again, ref claim if format!("{claim:?}").contains("Resend")));
+                assert_eq!(
+                    doubt.stored_rule_decided,
+                    matches!(again, ref claim if format!("{claim:?}").contains("Resend"))
+                );
             }
         }
         ledger.close().unwrap();

@@ -59,11 +59,13 @@ fn p2_grants_never_outnumber_recorded_decisions() {
         let mut total = 0;
         for (part, mut tokens) in grants.into_inner().unwrap() {
             let told = past(&ledger, &part);
-            let decisions = told.iter().filter(|(_, what)| matches!(what, PastWhat::ResolvedNotDone | PastWhat::Released)).count();
+            let decisions =
+                told.iter().filter(|(_, what)| matches!(what, PastWhat::ResolvedNotDone | PastWhat::Released)).count();
             assert!(tokens.len() <= 1 + decisions, "{part}: {} grants, {decisions} decisions", tokens.len());
             total += tokens.len();
             tokens.sort_unstable();
-            let recorded: Vec<_> = told.iter().filter(|(_, what)| *what == PastWhat::Granted).map(|(token, _)| *token).collect();
+            let recorded: Vec<_> =
+                told.iter().filter(|(_, what)| *what == PastWhat::Granted).map(|(token, _)| *token).collect();
             assert_eq!(recorded, tokens, "{part}");
         }
         println!("{total} grants on {}", place.name);
