@@ -24,7 +24,8 @@ fn by_standing(criterion: &mut Criterion) {
     let ledger = filled(&folder.path().join("ledger.redb"), KEYS);
     let uncached = options().cache_bytes(0).create(folder.path().join("uncached.redb")).unwrap();
     common::pairs_by_futures(&uncached, 1024, 0..KEYS / 10);
-    let held: Vec<_> = (0..1000).map(|_| ledger.claim(&Claim::unguarded(key(fresh()))).unwrap().granted().unwrap()).collect();
+    let held: Vec<_> =
+        (0..1000).map(|_| ledger.claim(&Claim::unguarded(key(fresh()))).unwrap().granted().unwrap()).collect();
 
     let done: Vec<Key> = (0..KEYS).map(key).collect();
     let on_disk: Vec<Key> = (0..KEYS / 10).map(key).collect();
@@ -95,7 +96,8 @@ fn replay(criterion: &mut Criterion) {
     let _ = ledger.once(&claim, |_| Ok::<_, onceledger::EffectError>(kilobyte)).unwrap();
     criterion.bench_function("replay of a 1-KiB outcome", |bencher| {
         bencher.iter(|| {
-            let answer = ledger.once(&claim, |_| -> Result<String, _> { Err(onceledger::EffectError::unknown("ran twice")) });
+            let answer =
+                ledger.once(&claim, |_| -> Result<String, _> { Err(onceledger::EffectError::unknown("ran twice")) });
             black_box(answer.unwrap())
         });
     });
@@ -104,8 +106,14 @@ fn replay(criterion: &mut Criterion) {
 fn keys(criterion: &mut Criterion) {
     let ledger = Ledger::in_memory().unwrap();
     let scope = Scope::new("bench").unwrap();
-    let short = format!(r#"{{"order_id":"ord_0123456789","amount":79.5,"currency":"EUR","note":"{}","lines":[1,2,3]}}"#, "a".repeat(106));
-    let long = format!(r#"{{"order_id":"ord_0123456789","body":{:?},"tags":["a","b"],"n":12345678901234567890}}"#, "b".repeat(4000));
+    let short = format!(
+        r#"{{"order_id":"ord_0123456789","amount":79.5,"currency":"EUR","note":"{}","lines":[1,2,3]}}"#,
+        "a".repeat(106)
+    );
+    let long = format!(
+        r#"{{"order_id":"ord_0123456789","body":{:?},"tags":["a","b"],"n":12345678901234567890}}"#,
+        "b".repeat(4000)
+    );
     let mut group = criterion.benchmark_group("key from arguments");
     for (name, text) in [("200 bytes", &short), ("4 KiB", &long)] {
         group.throughput(Throughput::Bytes(text.len() as u64));
@@ -124,7 +132,10 @@ fn keys(criterion: &mut Criterion) {
 }
 
 fn config() -> Criterion {
-    Criterion::default().sample_size(20).warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(2))
+    Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
 }
 
 criterion_group! { name = benches; config = config(); targets = by_standing, replay, keys }

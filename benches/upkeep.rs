@@ -62,7 +62,10 @@ fn sweep(criterion: &mut Criterion) {
 }
 
 fn config() -> Criterion {
-    Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(100)).measurement_time(Duration::from_secs(5))
+    Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_secs(5))
 }
 
 criterion_group! { name = benches; config = config(); targets = open, sweep }

@@ -76,7 +76,10 @@ fn duplicates(criterion: &mut Criterion) {
 }
 
 fn config() -> Criterion {
-    Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(3))
+    Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(3))
 }
 
 criterion_group! { name = benches; config = config(); targets = claim_and_settle, transactions, duplicates }

@@ -247,7 +247,8 @@ impl Ledger {
         self.decide(id, Decide::Withdraw, by, "")
     }
 
-    /// Drops what the approver was shown from the file; the decision stays.
+    /// Drops what the approver was shown; the decision stays, and so do the text's length and CRC-32. The
+    /// file's free space may hold the bytes until it is used again.
     ///
     /// # Errors
     /// As [`approve`](Ledger::approve).

@@ -7,6 +7,7 @@ use crate::claim::{FencingToken, Settled};
 use crate::engine::codec::{LeftBody, LeftOutcome, LeftSettlement, body_checksum};
 use crate::engine::core::Core;
 use crate::engine::event::{Body, End, Place, Reason};
+use crate::engine::files::Inheritable;
 use crate::engine::line::Receive;
 use crate::engine::request::{Answered, Granted, Prepared, SettleWork, Work};
 use crate::engine::session::Session;
@@ -376,12 +377,29 @@ impl Ticket {
     /// # Errors
     /// `Storage` where the session's file cannot be shared.
     pub fn inheritable(&self) -> Result<Option<impl fmt::Debug + use<>>> {
-        self.session.check_process()?;
-        if !self.session.has_begun() {
-            return Err(Error::new(ErrorKind::Closed, "this session has no file"));
-        }
-        self.session.inheritable()
+        shared(&self.session)
     }
+}
+
+impl Ledger {
+    /// A handle that a program started while it lives inherits, for programs started inside
+    /// [`once`](Ledger::once): what this process has in progress then stays so until that program has
+    /// ended too. `None` where the platform has no such thing.
+    ///
+    /// # Errors
+    /// `Closed` where this process was granted nothing yet; `Storage` where the session's file cannot
+    /// be shared.
+    pub fn inheritable(&self) -> Result<Option<impl fmt::Debug + use<>>> {
+        shared(&self.core().session)
+    }
+}
+
+fn shared(session: &Session) -> Result<Option<Inheritable>> {
+    session.check_process()?;
+    if !session.has_begun() {
+        return Err(Error::new(ErrorKind::Closed, "this session has no file"));
+    }
+    session.inheritable()
 }
 
 impl Drop for Ticket {

@@ -168,8 +168,9 @@ impl Transaction {
         transacted(&self.ledger, &claims, &names, reply)
     }
 
-    /// [`commit`](Transaction::commit) as a future. Dropped before it is ready, it gives back what it
-    /// was granted; cells that were written stand.
+    /// [`commit`](Transaction::commit) as a future. Dropped before it was decided, it writes nothing;
+    /// dropped after that and before it is ready, it gives back what it was granted, and cells that were
+    /// written stand.
     pub async fn commit_async(self) -> Result<Transacted> {
         let (work, claims) = self.work()?;
         let names: Vec<String> = work.cells.iter().map(|cell| cell.name.clone()).collect();

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use onceledger::{Claim, Key, Ledger, Options, Outcome, Scope, Settlement};
 
 /// About what a provider answers: 100 bytes.
-pub const OUTCOME: &str = r#"{"status":"refunded","id":"re_0123456789abcdef0123456789abcdef","amount":79,"currency":"EUR","n":1}"#;
+pub const OUTCOME: &str =
+    r#"{"status":"refunded","id":"re_0123456789abcdef0123456789abcdef","amount":79,"currency":"EUR","n":1}"#;
 
 static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
 

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::task::{Wake, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -22,7 +22,7 @@ use crate::engine::codec::AnchorState;
 use crate::engine::event::{Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile};
 use crate::engine::index::{Index, KeyDigest, SlotId};
-use crate::engine::line::{Cell, Line, Receive};
+use crate::engine::line::{Cell, Line, Receive, Submitted, this_thread};
 use crate::engine::request::{Answered, Reply, Request, Work};
 use crate::engine::session::{self, Session};
 use crate::engine::side::Side;
@@ -274,51 +274,37 @@ impl Core {
     }
 
     fn submit(&self, request: Request, may_lead: bool) {
-        if may_lead && let Some(mut pen) = self.line.try_lead() {
-            let answers = writer::write(self, &mut pen, vec![request]);
-            drop(pen);
-            self.line.ring_if_waiting();
-            answers.give(self);
-            return;
-        }
-        if let Err(request) = self.line.push(request) {
-            let error =
-                self.check_open().err().unwrap_or_else(|| Error::new(ErrorKind::Closed, "the ledger is closing"));
-            let mut answers = Answers::default();
-            answers.push(request, Err(error));
-            answers.give(self);
+        match self.line.submit(request, may_lead, |pen, requests| writer::write(self, pen, requests)) {
+            Submitted::Written(answers) => answers.give(self),
+            Submitted::InLine => {}
+            Submitted::Refused(request) => {
+                let closing = || Error::new(ErrorKind::Closed, "the ledger is closing");
+                let mut answers = Answers::default();
+                answers.push(request, Err(self.check_open().err().unwrap_or_else(closing)));
+                answers.give(self);
+            }
         }
     }
 
     fn wait_for(&self, receive: Receive<Answered>) -> Answered {
-        let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
+        if self.options.threads {
+            return receive.wait();
+        }
+        let waker = this_thread();
         loop {
             if let Some(answer) = receive.poll_with(&waker) {
                 return answer;
             }
-            if self.options.threads {
-                std::thread::park();
-            } else {
-                // No writer's thread: whoever waits does its work.
-                self.poke_due();
-                self.write_line();
-                std::thread::park_timeout(Duration::from_millis(1));
-            }
+            // No writer's thread: whoever waits does its work.
+            self.poke_due();
+            self.write_line();
+            std::thread::park_timeout(Duration::from_millis(1));
         }
     }
 
     /// Writes what is in line, on this thread.
     fn write_line(&self) {
-        loop {
-            let mut pen = self.line.pen();
-            let requests = self.line.take();
-            if requests.is_empty() {
-                return;
-            }
-            let answers = writer::write(self, &mut pen, requests);
-            drop(pen);
-            answers.give(self);
-        }
+        self.line.write_all(|pen, requests| writer::write(self, pen, requests), |answers| answers.give(self));
     }
 
     fn write_on(&self) {
@@ -703,13 +689,4 @@ fn close_store(mut store: Arc<Store>) -> Result<()> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Err(Error::new(ErrorKind::Storage, "a reader kept the file open for a second; it was not closed cleanly"))
-}
-
-/// Wakes a thread that waits.
-struct ThreadWaker(std::thread::Thread);
-
-impl Wake for ThreadWaker {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
 }

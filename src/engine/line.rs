@@ -11,9 +11,9 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
-use crate::engine::sync::{Arc, Condvar, Mutex, MutexGuard};
+use crate::engine::sync::{Arc, Condvar, Mutex, MutexGuard, thread};
 
 /// Requests of type `R`, and the pen's state `P`.
 pub(crate) struct Line<R, P> {
@@ -37,6 +37,36 @@ impl<R, P> Line<R, P> {
             queue: Mutex::new(Queue { requests: VecDeque::new(), closed: false }),
             bell: Condvar::new(),
             pen: Mutex::new(pen),
+        }
+    }
+
+    /// Hands a request in: written at once where the caller may lead and nobody is before it,
+    /// otherwise put in line.
+    pub fn submit<A>(&self, request: R, may_lead: bool, write: impl FnOnce(&mut P, Vec<R>) -> A) -> Submitted<R, A> {
+        if may_lead && let Some(mut pen) = self.try_lead() {
+            let answers = write(&mut pen, vec![request]);
+            drop(pen);
+            self.ring_if_waiting();
+            return Submitted::Written(answers);
+        }
+        match self.push(request) {
+            Ok(()) => Submitted::InLine,
+            Err(request) => Submitted::Refused(request),
+        }
+    }
+
+    /// Writes what is in line, on this thread, until the line is empty. `give` is called with no
+    /// lock held.
+    pub fn write_all<A>(&self, mut write: impl FnMut(&mut P, Vec<R>) -> A, mut give: impl FnMut(A)) {
+        loop {
+            let mut pen = self.pen();
+            let requests = self.take();
+            if requests.is_empty() {
+                return;
+            }
+            let answers = write(&mut pen, requests);
+            drop(pen);
+            give(answers);
         }
     }
 
@@ -86,7 +116,7 @@ impl<R, P> Line<R, P> {
 
     /// Whether somebody waits; wakes the writer's thread if so. Whoever puts the pen down calls it.
     pub fn ring_if_waiting(&self) {
-        if !self.queue.lock().requests.is_empty() {
+        if !self.queue.lock().requests.is_empty() && !cfg!(onceledger_canary = "lost_wake_up") {
             self.bell.notify_one();
         }
     }
@@ -110,6 +140,16 @@ impl<R, P> Line<R, P> {
         self.queue.lock().closed = true;
         self.bell.notify_all();
     }
+}
+
+/// What became of a request that was handed in.
+pub(crate) enum Submitted<R, A> {
+    /// It was written at once.
+    Written(A),
+    /// Whoever writes next takes it.
+    InLine,
+    /// The line is closed.
+    Refused(R),
 }
 
 /// Where one answer arrives.
@@ -169,6 +209,17 @@ impl<T> Receive<T> {
         }
     }
 
+    /// Waits for the answer on this thread.
+    pub fn wait(&self) -> T {
+        let waker = this_thread();
+        loop {
+            if let Some(answer) = self.poll_with(&waker) {
+                return answer;
+            }
+            thread::park();
+        }
+    }
+
     /// The answer, or `None` where it is still to come and `waker` will be woken.
     pub fn poll_with(&self, waker: &Waker) -> Option<T> {
         let mut state = self.cell.state.lock();
@@ -190,4 +241,17 @@ impl<T> Future for Receive<T> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         self.poll_with(context.waker()).map_or(Poll::Pending, Poll::Ready)
     }
+}
+
+/// Wakes this thread out of its park.
+pub(crate) fn this_thread() -> Waker {
+    struct Unpark(thread::Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    Waker::from(Arc::new(Unpark(thread::current())))
 }

@@ -16,6 +16,8 @@ pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod request;
 pub(crate) mod rulings;
+#[cfg(all(test, onceledger_shuttle))]
+mod schedules;
 pub(crate) mod session;
 pub(crate) mod side;
 pub(crate) mod state;

@@ -62,7 +62,7 @@ pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Co
     let boot_id = options.clock.read().boot_id;
     let there = is_there(&*disk, &paths)?;
     let anchor = match (how, anchor, there) {
-        // Never opened yet: this is an interrupted creation, to be completed.
+        // Interrupted after the file had its name: nothing was ever granted in it, and it is completed.
         (How::Create, Some(anchor), true) if anchor.state == AnchorState::Creating => Some(anchor),
         (How::Create, Some(_), true) => return Err(exists(&paths)),
         (How::Create, None, true) => return Err(exists(&paths)),
@@ -220,7 +220,9 @@ fn create(
         other => other.map_err(failed)?,
     }
     disk.remove(&paths.creating).map_err(failed)?;
-    disk.sync_dir(&paths.folder).map_err(failed)?;
+    if !cfg!(onceledger_canary = "no_directory_sync") {
+        disk.sync_dir(&paths.folder).map_err(failed)?;
+    }
     Ok(Some(anchor))
 }
 
@@ -494,6 +496,8 @@ fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, ent
 fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
     let core = turn.core;
     let (disk, folder) = (&*core.disk, &core.paths.sessions);
+    let files = session::list(disk, folder)?;
+    forget_sessions(turn, &files);
     let numbers: Vec<u64> = turn.pen.sessions.keys().copied().collect();
     for number in numbers {
         let Some(event) = turn.pen.sessions.get(&number).map(|row| row.event.clone()) else { continue };
@@ -511,7 +515,7 @@ fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
         }
     }
     let mut dead = Vec::new();
-    for (path, id) in session::list(disk, folder)? {
+    for (path, id) in files {
         if id == core.session.head.id {
             continue;
         }
@@ -522,6 +526,22 @@ fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
         }
     }
     Ok(dead)
+}
+
+/// Forgets sessions that have neither an open claim nor a file: every open that granted something
+/// has left a row, and looking at each of them would make opening slower with every open.
+fn forget_sessions(turn: &mut Turn<'_>, files: &[(std::path::PathBuf, [u8; 16])]) {
+    let own = turn.pen.own;
+    let is_over = |number: u64, row: &SessionRow| {
+        number != own && row.open == 0 && files.iter().all(|(_, id)| *id != row.event.id)
+    };
+    let over: Vec<u64> =
+        turn.pen.sessions.iter().filter(|(number, row)| is_over(**number, row)).map(|(number, _)| *number).collect();
+    for number in over {
+        turn.pen.sessions.remove(&number);
+        turn.core.forget_session(number);
+        turn.pen.garbage += 1;
+    }
 }
 
 /// Notes in memory which holders are gone, where nothing can be recorded.

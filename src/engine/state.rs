@@ -315,7 +315,12 @@ impl Record {
             Stored::Uncertain(reason) => Seen::Uncertain(reason),
             Stored::InProgress => match holder {
                 Holder::Gone => Seen::Uncertain(Reason::HolderGone),
-                Holder::Alive | Holder::Unknown if self.is_lapsed(now) => Seen::Uncertain(Reason::Lapsed),
+                Holder::Alive | Holder::Unknown if self.is_lapsed(now) => {
+                    if cfg!(onceledger_canary = "expire_to_free") {
+                        return Seen::Vacant;
+                    }
+                    Seen::Uncertain(Reason::Lapsed)
+                }
                 Holder::Alive | Holder::Unknown => Seen::InProgress,
             },
         }
@@ -327,7 +332,8 @@ impl Record {
     }
 
     fn is_lapsed(&self, now: Now) -> bool {
-        self.at != FOREVER && now.early >= self.at
+        let early = now.early.saturating_sub(u64::from(cfg!(onceledger_canary = "deadline_off_by_one")));
+        self.at != FOREVER && early >= self.at
     }
 }
 
@@ -396,7 +402,8 @@ fn claim(
     holder: Holder,
 ) -> Decision {
     let seen = record.seen(now, holder);
-    if seen != Seen::Vacant && record.fingerprint != fingerprint {
+    let skips = cfg!(onceledger_canary = "skip_the_fingerprint");
+    if seen != Seen::Vacant && record.fingerprint != fingerprint && !skips {
         return Decision::Mismatch;
     }
     let again = |resumed| Decision::Grant {

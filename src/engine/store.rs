@@ -342,7 +342,11 @@ impl StorageBackend for Backend {
     }
 
     fn sync_data(&self) -> std::io::Result<()> {
-        self.0.sync()
+        if cfg!(onceledger_canary = "acknowledge_before_sync") {
+            return Ok(());
+        }
+        let synced = self.0.sync();
+        if cfg!(onceledger_canary = "ignore_a_failed_sync") { Ok(()) } else { synced }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {

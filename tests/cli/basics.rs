@@ -68,12 +68,14 @@ fn help_and_document_hold_the_same_exit_codes() {
     let help = place.once(&["run", "--help"]).code(0);
     let help = String::from_utf8(help.out).unwrap();
     let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/CLI.md")).unwrap();
-    for code in ["0", "64", "65", "69", "75", "76", "126", "127"] {
+    for code in ["0", "64", "65", "69", "75", "76", "77", "126", "127"] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(code)), "{code} is not in --help");
         assert!(document.contains(&format!("| {code} |")), "{code} is not in docs/CLI.md");
     }
     place.once(&["--version"]).code(0);
-    for command in ["init", "run", "show", "list", "history", "resolve", "key", "sweep", "verify", "stats", "adopt"] {
+    for command in
+        ["init", "run", "calls", "show", "list", "history", "resolve", "key", "sweep", "verify", "stats", "adopt"]
+    {
         let help = String::from_utf8(place.once(&[command, "--help"]).code(0).out).unwrap();
         assert!(document.contains(&format!("`{command}")), "{command} is not in docs/CLI.md");
         let options = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');

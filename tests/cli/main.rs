@@ -8,6 +8,7 @@
 mod bad_input;
 mod basics;
 mod busy;
+mod calls;
 mod kills;
 mod races;
 mod signals;

@@ -296,13 +296,14 @@ impl Driver {
 
     /// Does one step. An error is a violation.
     pub fn step(&mut self, step: Step) -> Checked {
-        let (from, before, clock) =
-            (self.disk.operations(), self.log.is_some().then(|| self.model.clone()), self.clock.clone_hands());
+        let (from, before) = (self.disk.operations(), self.log.is_some().then(|| self.model.clone()));
         self.steps.push(format!("{step:?} at {} ms", self.now_ms()));
         let made = self.steps.len();
         let mut pending = Vec::new();
         let done = self.act(step, &mut pending);
         if let (Some(log), Some(before)) = (&mut self.log, before) {
+            // Time passes before the operations of a step, if at all.
+            let clock = self.clock.clone_hands();
             let text = self.steps.get(made - 1..).unwrap_or_default().join("; ");
             log.push(Logged { from, to: self.disk.operations(), before, pending, clock, step: text });
         }

@@ -129,3 +129,58 @@ fn a_ledger_opened_on_a_full_disk_serves_what_it_knows() {
     let _ =
         ledger.claim(&Claim::unguarded(key("new"))).unwrap().granted().unwrap().settle(Settlement::done("")).unwrap();
 }
+
+/// Opening looked at the file of every session that the log had ever known: it became slower with
+/// every open, and the rows were never cleaned.
+#[test]
+fn opening_does_not_look_at_sessions_that_are_over() {
+    let disk = FaultDisk::new(1);
+    let clock = FakeClock::new();
+    let open = |create: bool| {
+        // Another process each time.
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let options = options(&shared, &clock);
+        if create { options.create(FILE).unwrap() } else { options.open(FILE).unwrap() }
+    };
+    open(true).close().unwrap();
+    let mut operations = Vec::new();
+    for number in 0..60 {
+        let before = disk.operations();
+        let ledger = open(false);
+        operations.push(disk.trace()[before as usize..].iter().filter(|line| line.contains(" node ")).count());
+        let claim = Claim::unguarded(key(&number.to_string()));
+        let _ = ledger.claim(&claim).unwrap().granted().unwrap().complete("").unwrap();
+        ledger.close().unwrap();
+    }
+    assert!(operations[59] <= operations[5] + 2, "looks at opening: {operations:?}");
+}
+
+/// `create` after a creation that was cut off between the file's name and the anchor answered that
+/// the ledger exists, though its own words promise to complete it.
+#[test]
+fn a_creation_that_was_cut_off_late_is_completed_by_create() {
+    let mut completed = 0;
+    for number in 1.. {
+        let disk = FaultDisk::new(1);
+        disk.stop_at(number);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let created = options(&shared, &FakeClock::new()).create(FILE);
+        if created.is_ok() {
+            break;
+        }
+        let left: Arc<dyn Disk> = Arc::new(disk.process_crash());
+        match options(&left, &FakeClock::new()).create(FILE) {
+            Ok(_) => completed += 1,
+            // The last step of all: the anchor already says that the ledger is there.
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Exists, "{number}: {error}");
+                options(&left, &FakeClock::new()).open(FILE).unwrap();
+                let late = disk.operations();
+                let anchored =
+                    disk.trace().iter().filter(|line| line.contains("rename /ledger.redb.anchor.new")).count();
+                assert_eq!(anchored, 2, "operation {number} of {late}: {error}");
+            }
+        }
+    }
+    assert!(completed > 20, "{completed}");
+}

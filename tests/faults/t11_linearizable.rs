@@ -236,6 +236,126 @@ fn t11_histories_of_many_clients_are_linearizable_for_each_key() {
     tally.end("T11", floor, "");
 }
 
+/// A disk that looks at the ledger in the middle of every sync.
+#[derive(Debug)]
+struct Looking {
+    disk: FaultDisk,
+    look: Arc<Looks>,
+}
+
+#[derive(Default)]
+struct Looks(Mutex<Option<Box<dyn FnMut() + Send>>>);
+
+impl std::fmt::Debug for Looks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Looks")
+    }
+}
+
+mod looking {
+    use std::io;
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use onceledger::testkit::{Disk, DiskFile, FileSystem, LockKind, Mode, Node};
+
+    use super::{Looking, Looks};
+
+    #[derive(Debug)]
+    struct File {
+        file: Arc<dyn DiskFile>,
+        look: Arc<Looks>,
+    }
+
+    impl Disk for Looking {
+        fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn DiskFile>> {
+            let file = self.disk.open(path, mode)?;
+            Ok(Arc::new(File { file, look: Arc::clone(&self.look) }))
+        }
+        fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.disk.link(from, to)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+            self.disk.rename(from, to)
+        }
+        fn remove(&self, path: &Path) -> io::Result<()> {
+            self.disk.remove(path)
+        }
+        fn create_dir(&self, path: &Path) -> io::Result<()> {
+            self.disk.create_dir(path)
+        }
+        fn sync_dir(&self, path: &Path) -> io::Result<()> {
+            self.disk.sync_dir(path)
+        }
+        fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+            self.disk.list(path)
+        }
+        fn node(&self, path: &Path) -> io::Result<Option<Node>> {
+            self.disk.node(path)
+        }
+        fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+            self.disk.canonical(path)
+        }
+        fn file_system(&self, path: &Path) -> io::Result<FileSystem> {
+            self.disk.file_system(path)
+        }
+    }
+
+    impl DiskFile for File {
+        fn len(&self) -> io::Result<u64> {
+            self.file.len()
+        }
+        fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.file.read_at(offset, out)
+        }
+        fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            self.file.write_at(offset, data)
+        }
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.file.set_len(len)
+        }
+        fn sync(&self) -> io::Result<()> {
+            if let Some(look) = &mut *self.look.0.lock().unwrap() {
+                look();
+            }
+            self.file.sync()
+        }
+        fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
+            self.file.try_lock(kind)
+        }
+        fn unlock(&self) -> io::Result<()> {
+            self.file.unlock()
+        }
+    }
+}
+
+/// What a crash could still take back is not shown to anybody.
+#[test]
+fn t11_nothing_is_seen_before_it_is_on_disk() {
+    let look: Arc<Looks> = Arc::default();
+    let disk: Arc<dyn Disk> = Arc::new(Looking { disk: FaultDisk::new(1), look: Arc::clone(&look) });
+    let clock = Arc::new(FakeClock::new());
+    let ledger = Options::new().disk(disk).clock(clock).threads(false).create(FILE).unwrap();
+    // A first grant, so that its session's file is synced already.
+    let _first = ledger.claim(&Claim::unguarded(key(9))).unwrap().granted().unwrap();
+    let (seen, looks) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let watch = |wanted: onceledger::Standing| -> Box<dyn FnMut() + Send> {
+        let (ledger, seen, looks) = (ledger.clone(), Arc::clone(&seen), Arc::clone(&looks));
+        Box::new(move || {
+            let standing = ledger.check(&key(1)).unwrap().standing();
+            looks.fetch_add(1, Ordering::SeqCst);
+            seen.fetch_add(u64::from(standing != wanted), Ordering::SeqCst);
+        })
+    };
+    *look.0.lock().unwrap() = Some(watch(onceledger::Standing::Vacant));
+    let grant = ledger.claim(&Claim::unguarded(key(1))).unwrap().granted().unwrap();
+    *look.0.lock().unwrap() = Some(watch(onceledger::Standing::InProgress));
+    let _ = grant.complete("done").unwrap();
+    *look.0.lock().unwrap() = None;
+    assert!(looks.load(Ordering::SeqCst) >= 4, "two syncs for each of two commits");
+    assert_eq!(seen.load(Ordering::SeqCst), 0, "seen before it was on disk");
+}
+
 /// The search must be able to say no.
 #[test]
 fn t11_a_history_with_two_holders_is_not_explained() {

@@ -44,7 +44,7 @@ fn make() -> FaultDisk {
     assert_eq!(resolved.unwrap(), onceledger::Resolved::Applied);
     let _ = late.settle(&ledger, onceledger::Settlement::done("late")).unwrap();
     drop(late);
-    let _ = granted("large").complete(Outcome::binary(vec![7; 100_000])).unwrap();
+    let _ = granted("large").complete(Outcome::binary(vec![7; 10_000])).unwrap();
     ledger.close().unwrap();
     disk
 }
@@ -53,7 +53,7 @@ fn check(ledger: &Ledger) {
     let view = |name: &str| ledger.check(&key(name)).unwrap();
     assert_eq!(view("done"), View::Done(Stored::Kept(Outcome::json(r#"{"id":1}"#))));
     assert_eq!(view("failed"), View::Failed(Stored::Kept(Outcome::text("no such order").as_error())));
-    assert_eq!(view("large"), View::Done(Stored::Kept(Outcome::binary(vec![7; 100_000]))));
+    assert_eq!(view("large"), View::Done(Stored::Kept(Outcome::binary(vec![7; 10_000]))));
     assert_eq!(view("released").standing(), Standing::Vacant);
     assert_eq!(view("uncertain").standing(), Standing::Uncertain);
     assert_eq!(view("resolved").standing(), Standing::Vacant);

@@ -170,9 +170,15 @@ fn dump(disk: &FaultDisk, log: bool) -> String {
     line(&mut out, "meta", u64::MAX, &file.meta["ledger"], records::meta);
     if log {
         for (sequence, row) in &file.log {
+            // Of hundreds of short-lived keys the first few will do.
+            let (name, _) = records::event(open(*sequence, row));
+            let many = file.log.len() > 200 && ["grant", "settle"].contains(&name);
+            if many && *sequence < file.log.keys().last().unwrap() - 1 {
+                continue;
+            }
             line(&mut out, &format!("log {sequence}"), *sequence, row, |fields| records::event(fields).1);
         }
-        for (number, row) in &file.outcomes {
+        for (number, row) in file.outcomes.iter().take(12) {
             let (body, crc) = row.split_at(row.len() - 4);
             assert_eq!(bytes::crc32(&[&number.to_le_bytes(), body]).to_le_bytes(), crc);
             let _ = writeln!(out, "outcomes {number} {:?}\n    {}", String::from_utf8_lossy(body), hex(row));

@@ -25,6 +25,9 @@ pub enum Command {
     /// Run a program at most once
     #[command(after_help = exit::TABLE)]
     Run(Box<RunArgs>),
+    /// Run the commands of a model's tool calls at most once, and answer the calls
+    #[command(after_help = exit::TABLE)]
+    Calls(CallsArgs),
     /// Show everything that is known of a key
     Show(KeyedArgs),
     /// List keys by standing
@@ -51,6 +54,7 @@ impl Command {
         match self {
             Command::Init(args) => args.ledger.json,
             Command::Run(args) => args.ledger.json,
+            Command::Calls(args) => args.ledger.json,
             Command::Show(args) | Command::History(args) => args.ledger.json,
             Command::List(args) => args.ledger.json,
             Command::Resolve(args) => args.ledger.json,
@@ -148,6 +152,30 @@ pub struct RunArgs {
     /// The program and its arguments, after `--`
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub struct CallsArgs {
+    /// JSON Lines of tool calls or provider messages, or a whole transcript; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub ledger: LedgerArgs,
+    /// Create the ledger where there is none
+    #[arg(long)]
+    pub create: bool,
+    /// The run that the calls belong to
+    #[arg(long, value_name = "ID")]
+    pub run: String,
+    /// The tool book: what each tool is, and its command
+    #[arg(long, value_name = "FILE")]
+    pub tools: PathBuf,
+    /// Whose actions these are
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub scope: String,
+    /// How many commands may run at once
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: u16,
 }
 
 /// A key that is there already: by its digits, or derived.

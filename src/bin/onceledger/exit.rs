@@ -14,6 +14,8 @@ pub const REFUSED: i32 = 69;
 pub const IN_PROGRESS: i32 = 75;
 /// Nobody knows whether the action happened.
 pub const UNCERTAIN: i32 = 76;
+/// A person has not approved the action, or refused it.
+pub const NOT_APPROVED: i32 = 77;
 /// The program was found but could not be started.
 pub const NOT_STARTED: i32 = 126;
 /// The program was not found.
@@ -23,14 +25,18 @@ pub const NOT_FOUND: i32 = 127;
 pub const TABLE: &str = "\
 Exit codes:
     0   done, now or before; for commands other than `run`: the command did its work
-    N   `run`: the program's own code where --final or --not-applied names it, now or (final) before
+    N   `run`, `calls`: the program's own code where --final or --not-applied names it, now or (final) before
    64   bad usage or bad input; nothing was written
    65   mismatch (the key stands with other arguments), or stale (another decision stands)
    69   the ledger was refused (missing, held by another process, damaged, read-only) or its storage failed
    75   in progress: somebody runs the action now
    76   uncertain: nobody knows whether the action happened; `run` prints the resolve command
-  126   `run`: the program could not be started; the key is free again
-  127   `run`: the program was not found; the key is free again
+   77   `calls`: a person has not approved the action, has refused it, or was too late
+  126   the program could not be started; the key is free again
+  127   the program was not found; the key is free again
+
+`calls` exits with 64 where a line was broken, or else with the gravest of its answers: 69, 76, 65, 64,
+75, 77, 127, 126, N (1 where a repeat has no stored code), 0. It may have run the other calls.
 
 `run` stopped by a signal before the program began gives the key back and ends by that signal.";
 

@@ -4,11 +4,15 @@
 //! [`Failure`] that carries one. Nothing here decides what may run: that is the library's.
 
 mod args;
+mod calls;
+mod command;
 mod duration;
 mod exit;
+mod input;
 mod keys;
 mod output;
 mod pause;
+mod printer;
 mod program;
 mod replay;
 mod run;
@@ -45,6 +49,7 @@ fn command(command: Command) -> Result<i32, Failure> {
     match command {
         Command::Init(args) => tend::init(&args),
         Command::Run(args) => run::run(&args),
+        Command::Calls(args) => calls::calls(&args),
         Command::Show(args) => show::show(&args),
         Command::List(args) => show::list(&args),
         Command::History(args) => show::history(&args),

@@ -108,12 +108,12 @@ fn pipe<P>(pipe: Option<P>) -> Result<P, Failure> {
 }
 
 #[cfg(unix)]
-fn signal(status: ExitStatus) -> Option<i32> {
+pub fn signal(status: ExitStatus) -> Option<i32> {
     std::os::unix::process::ExitStatusExt::signal(&status)
 }
 
 #[cfg(not(unix))]
-fn signal(_status: ExitStatus) -> Option<i32> {
+pub fn signal(_status: ExitStatus) -> Option<i32> {
     None
 }
 

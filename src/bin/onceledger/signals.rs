@@ -3,17 +3,20 @@
 //! Before the claim they end `run` as they always do. Between claim and start they are noted, and the
 //! claim is given back. While the program runs they are passed on to it, except those that the
 //! terminal has already sent it. After it has exited they are ignored: its outcome is being recorded.
+//!
+//! `calls` starts nothing more after the first one, and ends by it once what runs is recorded.
 
 #[cfg(unix)]
-pub use self::unix::Signals;
+pub use self::unix::{Signals, Stop};
 
 #[cfg(not(unix))]
-pub use self::other::Signals;
+pub use self::other::{Signals, Stop};
 
 #[cfg(unix)]
 mod unix {
     use std::process::{Child, Command, ExitStatus};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicI32, Ordering};
 
     use parking_lot::Mutex;
     use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
@@ -37,9 +40,7 @@ mod unix {
     impl Signals {
         /// Takes over the signals, but those that the caller had `run` ignore (`nohup`).
         pub fn start() -> std::io::Result<Self> {
-            let ignored = ignored();
-            let ours = [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
-            let mut signals = SignalsInfo::<WithOrigin>::new(ours)?;
+            let mut signals = SignalsInfo::<WithOrigin>::new(ours())?;
             let phase = Arc::new(Mutex::new(Phase::Idle));
             let shared = Arc::clone(&phase);
             std::thread::Builder::new().spawn(move || {
@@ -101,6 +102,42 @@ mod unix {
         }
     }
 
+    /// Notes the first signal, for a command that ends of itself after it. The second one ends it at
+    /// once.
+    #[derive(Clone, Debug, Default)]
+    pub struct Stop(Arc<AtomicI32>);
+
+    impl Stop {
+        pub fn start() -> std::io::Result<Self> {
+            let mut signals = SignalsInfo::<WithOrigin>::new(ours())?;
+            let stop = Stop::default();
+            let shared = stop.clone();
+            std::thread::Builder::new().spawn(move || {
+                for origin in &mut signals {
+                    if shared.0.swap(origin.signal, Ordering::SeqCst) != 0 {
+                        die(origin.signal);
+                    }
+                }
+            })?;
+            Ok(stop)
+        }
+
+        pub fn is_asked(&self) -> bool {
+            self.0.load(Ordering::SeqCst) != 0
+        }
+
+        /// Ends the command by the signal that was noted.
+        pub fn die(&self) {
+            die(self.0.load(Ordering::SeqCst));
+        }
+    }
+
+    /// The signals to take over: not those that the caller had this command ignore (`nohup`).
+    fn ours() -> impl Iterator<Item = i32> {
+        let ignored = ignored();
+        [SIGINT, SIGTERM, SIGHUP, SIGQUIT].into_iter().filter(move |signal| ignored >> (signal - 1) & 1 == 0)
+    }
+
     fn arrived(phase: &mut Phase, signal: i32, from_terminal: bool) {
         match *phase {
             Phase::Idle => die(signal),
@@ -154,5 +191,21 @@ mod other {
         }
 
         pub fn die_of_noted(&self) {}
+    }
+
+    /// As [`Signals`].
+    #[derive(Clone, Debug)]
+    pub struct Stop;
+
+    impl Stop {
+        pub fn start() -> std::io::Result<Self> {
+            Ok(Stop)
+        }
+
+        pub fn is_asked(&self) -> bool {
+            false
+        }
+
+        pub fn die(&self) {}
     }
 }
