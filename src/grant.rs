@@ -1,6 +1,7 @@
 //! The right to run an effect once, and the ways it ends.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::claim::{FencingToken, Settled};
 use crate::engine::codec::{LeftBody, LeftOutcome, LeftSettlement, body_checksum};
@@ -254,6 +255,7 @@ impl Grant {
             token: self.token,
             attempt: self.attempt,
             outcome_bytes_max: self.core.options.outcome_bytes_max,
+            told: AtomicBool::new(false),
         }
     }
 
@@ -285,6 +287,10 @@ impl Drop for Grant {
         if self.live {
             self.end();
             self.core.doubt(self.key.digest(), self.token, Reason::Dropped, String::new());
+            // Its ledger may have been closed and opened again meanwhile.
+            if self.core.check_open().is_err() {
+                self.core.session.orphan(self.key.digest(), self.token);
+            }
         }
     }
 }
@@ -296,7 +302,8 @@ impl fmt::Debug for Grant {
 }
 
 /// Settles a grant on a later open of the same ledger by the same process. While it lives, the
-/// session lives, and the claim stays in progress.
+/// session lives, and the claim stays in progress; dropped without a settle, it leaves the claim
+/// uncertain, as a grant does.
 #[must_use = "the claim stays in progress for as long as its ticket lives, and is uncertain after"]
 pub struct Ticket {
     session: Arc<Session>,
@@ -304,6 +311,8 @@ pub struct Ticket {
     token: u64,
     attempt: u32,
     outcome_bytes_max: usize,
+    /// Whether it has said how the grant ended.
+    told: AtomicBool,
 }
 
 impl Ticket {
@@ -342,6 +351,7 @@ impl Ticket {
         let outcome = settlement.outcome();
         let work = settlement.work(&self.key, self.token, self.outcome_bytes_max);
         let answer = core.call(work).and_then(|reply| settled(core, &self.key, reply));
+        self.told.fetch_or(answer.is_ok(), Ordering::Relaxed);
         answer.map_err(|error| error.after_effect(outcome))
     }
 
@@ -356,7 +366,9 @@ impl Ticket {
             key: *self.key.digest(),
             token: self.token,
             settlement: settlement.left(self.outcome_bytes_max),
-        })
+        })?;
+        self.told.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A handle that a program started while it lives inherits: the session then lives until that
@@ -393,6 +405,9 @@ fn shared(session: &Session) -> Result<Option<Inheritable>> {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.session.let_go(self.token);
+        if !self.told.load(Ordering::Relaxed) {
+            self.session.orphan(self.key.digest(), self.token);
+        }
     }
 }
 

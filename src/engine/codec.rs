@@ -105,6 +105,12 @@ pub(crate) fn seal_into<T: Serialize>(out: &mut Vec<u8>, number: u64, value: &T)
     options()
         .serialize_into(&mut *out, value)
         .map_err(|error| Error::bad_input(format!("a record is too large to store: {error}")))?;
+    // What could not be read again is not written.
+    let len = out.len() - start;
+    if len as u64 > SEALED_BYTES_MAX {
+        out.truncate(start);
+        return Err(Error::bad_input(format!("a record of {len} bytes is too large to store")));
+    }
     let crc = out.get(start..).map_or(0, |bytes| checksum(number, bytes));
     out.extend_from_slice(&crc.to_le_bytes());
     Ok(())

@@ -7,7 +7,7 @@
 
 use std::cell::Cell as ThreadCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::Waker;
@@ -80,6 +80,8 @@ struct BodyCache {
 #[derive(Default)]
 struct Alarms {
     heap: BinaryHeap<Reverse<(u64, KeyDigest)>>,
+    /// The earliest alarm of each key. A later one is set again when that one has gone off.
+    next: HashMap<KeyDigest, u64>,
     stop: bool,
 }
 
@@ -456,7 +458,13 @@ impl Core {
 
     /// Looks again at a key once the boot-time clock says so.
     pub fn wake_later(&self, at_ms: u64, key: KeyDigest) {
-        self.alarms.lock().heap.push(Reverse((at_ms, key)));
+        let mut alarms = self.alarms.lock();
+        if alarms.next.get(&key).is_some_and(|next| *next <= at_ms) {
+            return;
+        }
+        alarms.next.insert(key, at_ms);
+        alarms.heap.push(Reverse((at_ms, key)));
+        drop(alarms);
         self.alarm.notify_one();
     }
 
@@ -467,6 +475,9 @@ impl Core {
             && at <= now_ms
         {
             alarms.heap.pop();
+            if alarms.next.get(&key) == Some(&at) {
+                alarms.next.remove(&key);
+            }
             due.push(key);
         }
         due
@@ -580,10 +591,16 @@ impl Core {
     /// Calls after the first do nothing.
     pub fn close(&self) -> Result<()> {
         if !self.session.is_own_process() {
+            // The file is the parent's: redb would write to it, and unlock it, as it is dropped here.
+            if let Some(mut store) = self.store.try_write() {
+                std::mem::forget(store.take());
+            }
             return self.session.check_process();
         }
         self.stop_keeper();
         self.line.close();
+        // This may be the writer's thread, in a waker: nobody else would answer whom the join waits for.
+        self.write_line();
         let threads = std::mem::take(&mut *self.threads.lock());
         let me = std::thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {

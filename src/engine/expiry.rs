@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::engine::clock::Now;
 use crate::engine::codec;
-use crate::engine::event::{ApprovalEvent, Body, Event, FOREVER, GrantEvent, MovedEvent, StandingRule};
+use crate::engine::event::{ApprovalEvent, Body, Event, FOREVER, GrantEvent, MovedEvent, StandingRule, Told};
 use crate::engine::history::Chain;
-use crate::engine::index::SlotId;
+use crate::engine::index::{KeyDigest, SlotId};
 use crate::engine::state::{Record, Stored, seconds};
 use crate::engine::turn::Turn;
 use crate::error::{Error, Result};
@@ -247,22 +247,56 @@ impl Turn<'_> {
     /// the row is garbage.
     fn keep_key(&mut self, sequence: u64, event: &Event, swept: &mut Swept) -> Result<bool> {
         let Some(key) = event.key() else { return Ok(false) };
-        let Some(record) = self.load(key)? else { return Ok(false) };
-        if record.is_forgotten(self.now) {
-            self.forget(key);
+        let record = self.load(key)?;
+        let live = record.filter(|record| !record.is_forgotten(self.now));
+        let Some(record) = live else {
+            if record.is_some() {
+                self.forget(key);
+            }
+            self.drop_bodies_of(sequence, event, None);
             return Ok(false);
-        }
+        };
         let chain = self.chain(&record)?;
         if !chain.rows().any(|row| row == sequence) {
+            self.drop_bodies_of(sequence, event, Some(&chain));
             return Ok(false);
         }
-        let moved = moved(&record, &chain)?;
-        let (at, entry) = self.write_row(record.token, 0, Event::Moved(Box::new(moved)))?;
-        self.replace(key, at, &entry);
-        // All rows of the chain are garbage now but the new one; this very row goes at once.
-        self.pen.garbage += chain.rows().count().saturating_sub(1) as u64;
+        self.move_chain(key, &record, &chain)?;
+        // This very row goes at once.
+        self.pen.garbage = self.pen.garbage.saturating_sub(1);
         swept.moved += 1;
         Ok(true)
+    }
+
+    /// Writes a key again, whole. All rows of its chain are garbage then but the new one.
+    pub fn rewrite(&mut self, key: &KeyDigest, record: &Record) -> Result<Option<Record>> {
+        let chain = self.chain(record)?;
+        self.move_chain(key, record, &chain)?;
+        self.load(key)
+    }
+
+    fn move_chain(&mut self, key: &KeyDigest, record: &Record, chain: &Chain) -> Result<()> {
+        let moved = moved(record, chain)?;
+        let (at, entry) = self.write_row(record.token, 0, Event::Moved(Box::new(moved)))?;
+        self.replace(key, at, &entry);
+        self.pen.garbage += chain.rows().count() as u64;
+        Ok(())
+    }
+
+    /// Drops the bodies of a row that goes, but those that the key's chain still names: once the row is
+    /// gone nobody else knows of them, and the due queue is built from the rows at the next opening.
+    fn drop_bodies_of(&mut self, sequence: u64, event: &Event, chain: Option<&Chain>) {
+        let history = match event {
+            Event::Moved(moved) => moved.history.as_slice(),
+            _ => &[],
+        };
+        let bodies = event.body().into_iter().chain(history.iter().filter_map(|told| told.body.as_ref()));
+        for row in bodies.filter_map(|body| body.row(sequence)) {
+            let names = |told: &Told| told.body.and_then(|body| body.row(0)) == Some(row);
+            if !chain.is_some_and(|chain| chain.told().any(names)) {
+                self.drop_body(row);
+            }
+        }
     }
 }
 
@@ -271,7 +305,7 @@ pub(crate) fn is_dirty(garbage: u64, count: u64) -> bool {
     garbage > GARBAGE_ROWS_MIN && garbage > count / 4
 }
 
-fn moved(record: &Record, chain: &Chain) -> Result<MovedEvent> {
+pub(crate) fn moved(record: &Record, chain: &Chain) -> Result<MovedEvent> {
     let grant =
         chain.grant().ok_or_else(|| Error::damaged(format!("token {} has no grant in the log", record.token)))?;
     let lease_until_ms = if record.standing == Stored::InProgress { record.at } else { FOREVER };

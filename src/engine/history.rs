@@ -18,7 +18,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// Follows the chain from its newest event. `row` gives the bytes of a row.
-    fn follow(last: u64, mut row: impl FnMut(u64) -> Result<Option<Vec<u8>>>) -> Result<Self> {
+    pub fn follow(last: u64, mut row: impl FnMut(u64) -> Result<Option<Vec<u8>>>) -> Result<Self> {
         let mut entries = Vec::new();
         let mut history = Vec::new();
         let mut sequence = last;

@@ -69,6 +69,9 @@ pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Co
         (How::Open | How::Adopt { .. }, anchor, false) => return Err(missing(&paths, anchor.as_ref())),
         (How::Open | How::OpenOrCreate | How::Adopt { .. }, anchor, true) => anchor,
     };
+    if anchor.as_ref().is_some_and(|anchor| anchor.state == AnchorState::Creating) {
+        tidy(&*disk, &paths)?;
+    }
     let opening = Opening { disk, paths, anchors, options, boot_id };
     match opening.open(Arc::clone(&lock), anchor, how, None) {
         Err(error) if error.is_full() && !adopting => opening.open(lock, anchor, how, Some(error)),
@@ -222,6 +225,16 @@ fn create(
     Ok(Some(anchor))
 }
 
+/// Takes away the first name of a file whose creation was interrupted after it had got its own.
+fn tidy(disk: &dyn Disk, paths: &Paths) -> Result<()> {
+    let failed = |error| Error::io("completing the creation of", &paths.file, error);
+    if disk.node(&paths.creating).map_err(failed)?.is_some() {
+        disk.remove(&paths.creating).map_err(failed)?;
+        disk.sync_dir(&paths.folder).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// What is known once the file is there and the lock is held.
 struct Opening {
     disk: Arc<dyn Disk>,
@@ -282,6 +295,12 @@ impl Opening {
             session,
             boot_id,
         });
+        let open = Arc::downgrade(&core);
+        core.session.listen(Arc::new(move |key, token| {
+            if let Some(core) = open.upgrade() {
+                core.doubt(key, token, Reason::Dropped, String::new());
+            }
+        }));
         let mut pen = core.line.pen();
         if let Some(error) = full {
             look_at_sessions(&core, &pen)?;

@@ -142,3 +142,6 @@ pub(crate) fn placed(body: Body, sequence: u64) -> Body {
     let place = body.row(sequence).map_or(crate::engine::event::Place::Nowhere, crate::engine::event::Place::At);
     Body { place, ..body }
 }
+
+#[cfg(test)]
+mod tests;

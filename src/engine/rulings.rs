@@ -80,18 +80,10 @@ impl Turn<'_> {
         if record.standing != Stored::InProgress || holder == Holder::Alive {
             return Ok((Some(record), holder));
         }
-        let sight = self.look_at(record.link)?;
-        for left in sight.left.iter().filter(|left| left.key == *key) {
-            self.take_left(left)?;
-        }
-        let mut record = self.load(key)?;
-        if let Some(open) = record.filter(|record| record.standing == Stored::InProgress)
-            && sight.holder == Holder::Gone
-        {
-            let event = Event::Doubt(DoubtEvent { key: *key, reason: Reason::HolderGone, why: String::new() });
-            record = Some(self.append(key, Some(open), open.token, event)?);
-        }
-        Ok((record, sight.holder))
+        // Everything the look found is recorded, for its other keys too: nobody looks at a session that
+        // is known to be over again.
+        let holder = self.look_whole(record.link)?;
+        Ok((self.load(key)?, holder))
     }
 
     fn look_at(&self, session: u64) -> Result<Sight> {
@@ -279,7 +271,7 @@ impl Turn<'_> {
 
     fn settle(&mut self, key: &KeyDigest, token: u64, end: End, prepared: &Prepared) -> Result<Reply> {
         let record = self.load(key)?;
-        let equal = self.says_the_same(record.as_ref(), token, end, &prepared.body)?;
+        let equal = self.says_the_same(record.as_ref(), token, end, prepared)?;
         match state::decide(record.as_ref(), &Ask::Settle { token, equal }, self.now, Holder::Alive) {
             Decision::Apply => {
                 self.store_body(prepared);
@@ -310,7 +302,9 @@ impl Turn<'_> {
         let late = |what: &ToldWhat| matches!(what, ToldWhat::LateDone | ToldWhat::LateFailed | ToldWhat::LateReleased);
         let chain = self.chain(&record)?;
         let known = chain.told().any(|told| told.token == token && told.what == ToldWhat::Granted);
-        let recorded = chain.told().any(|told| told.token == token && late(&told.what));
+        // A release that is told again was this holder's own, and nothing that it lost.
+        let again = |what: &ToldWhat| end.is_none() && *what == ToldWhat::Released;
+        let recorded = chain.told().any(|told| told.token == token && (late(&told.what) || again(&told.what)));
         if known && !recorded {
             self.store_body(prepared);
             let event = LateEvent { key: *key, end, body: prepared.body };
@@ -332,7 +326,7 @@ impl Turn<'_> {
     }
 
     /// Whether a settled record under this token holds the same outcome.
-    fn says_the_same(&mut self, record: Option<&Record>, token: u64, end: End, body: &Body) -> Result<bool> {
+    fn says_the_same(&mut self, record: Option<&Record>, token: u64, end: End, prepared: &Prepared) -> Result<bool> {
         let settled = match end {
             End::Done => Stored::Done,
             End::Failed => Stored::Failed,
@@ -340,9 +334,17 @@ impl Turn<'_> {
         let Some(record) = record.filter(|record| record.token == token && record.standing == settled) else {
             return Ok(false);
         };
-        let stored = self.chain(record)?.settled_body();
         let plain = |body: &Body| Body { place: Place::Nowhere, ..*body };
-        Ok(stored.is_some_and(|stored| plain(&stored) == plain(body)))
+        let stored = self.chain(record)?.settled_body();
+        let Some(stored) = stored.filter(|stored| plain(stored) == plain(&prepared.body)) else { return Ok(false) };
+        // One checksum is not one outcome: the bytes decide, for as long as they are kept.
+        let (Some(row), Some(outcome)) = (stored.row(0), &prepared.outcome) else { return Ok(true) };
+        let batch = self.pen.batch.bodies.iter().rev().find(|(number, _)| *number == row);
+        let kept = match batch {
+            Some((_, body)) => Some(body.clone()),
+            None => self.store()?.body(row, stored.kind, stored.error)?,
+        };
+        Ok(kept.is_none_or(|kept| kept == *outcome))
     }
 
     fn renew(&mut self, key: &KeyDigest, token: u64, lease_ms: u64) -> Result<Reply> {
@@ -438,8 +440,13 @@ impl Turn<'_> {
         self.append(key, Some(*record), record.token, Event::Doubt(event)).map(drop)
     }
 
-    /// Looks at a foreign session: takes what it left, and records its end for every open claim.
     fn attend(&mut self, session: u64) -> Result<Reply> {
+        self.look_whole(session)?;
+        Ok(Reply::Applied)
+    }
+
+    /// Looks at a foreign session: takes what it left, and records its end for every open claim.
+    fn look_whole(&mut self, session: u64) -> Result<Holder> {
         let sight = self.look_at(session)?;
         for left in &sight.left {
             self.take_left(left)?;
@@ -447,7 +454,7 @@ impl Turn<'_> {
         if sight.holder == Holder::Gone {
             self.end_session(session)?;
         }
-        Ok(Reply::Applied)
+        Ok(sight.holder)
     }
 
     /// Records that the holder of every open claim of a session is gone.
@@ -466,7 +473,13 @@ impl Turn<'_> {
 
     /// Lets a claimer wait for the key.
     pub fn park(&mut self, request: Request) {
-        let Work::Claim(work) = &request.work else { return };
+        // A prober whose verdict came too late goes on as a claimer like any other.
+        let Request { work, cell } = request;
+        let work = match work {
+            Work::Claim(work) => work,
+            Work::Verdict(work) => Box::new(work.claim),
+            _ => return,
+        };
         let now_ms = self.core.times.boot_ms();
         let lapse = self.load(&work.key).ok().flatten().filter(|record| record.at != FOREVER);
         // One millisecond past the lapse, by the slower clock at worst; the look itself decides.
@@ -475,7 +488,7 @@ impl Turn<'_> {
         let key = work.key;
         let wake_at = lapse.map_or(work.wait_until_ms, |lapse| lapse.min(work.wait_until_ms));
         self.core.wake_later(wake_at, key);
-        self.pen.waiting.entry(key).or_default().push_back(request);
+        self.pen.waiting.entry(key).or_default().push_back(Request { work: Work::Claim(work), cell });
     }
 
     /// The store, for what the index does not hold.

@@ -6,6 +6,7 @@
 //! that the holder could not record because the ledger was busy.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -27,6 +28,20 @@ pub(crate) struct Session {
     file: Mutex<OpenFile>,
     /// Tokens with a living grant or ticket.
     living: Mutex<HashMap<u64, u32>>,
+    orphans: Orphans,
+}
+
+/// Who hears that nobody is left to settle a token: the ledger that this session has open now.
+#[derive(Default)]
+struct Orphans(Mutex<Option<Arc<Hears>>>);
+
+/// Hears of a key and the token of its claim.
+pub(crate) type Hears = dyn Fn(&[u8; 32], u64) + Send + Sync;
+
+impl fmt::Debug for Orphans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Orphans(..)")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +84,7 @@ impl Session {
             path: file_of(folder, &id),
             file: Mutex::default(),
             living: Mutex::default(),
+            orphans: Orphans::default(),
         });
         living.push(Arc::downgrade(&session));
         Ok(session)
@@ -131,6 +147,22 @@ impl Session {
             if *count == 0 {
                 living.remove(&token);
             }
+        }
+    }
+
+    /// From now on this hears of orphans, in place of whoever did before.
+    pub fn listen(&self, hears: Arc<Hears>) {
+        *self.orphans.0.lock() = Some(hears);
+    }
+
+    /// Tells that a claim may be left in progress with neither grant nor ticket, where it is.
+    pub fn orphan(&self, key: &[u8; 32], token: u64) {
+        if self.is_living(token) {
+            return;
+        }
+        let hears = self.orphans.0.lock().clone();
+        if let Some(hears) = hears {
+            hears(key, token);
         }
     }
 

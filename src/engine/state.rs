@@ -442,3 +442,6 @@ fn in_window(record: &Record, window_s: u32, now: Now) -> bool {
 pub(crate) fn seconds(ms: u64) -> u32 {
     u32::try_from(ms / MS).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 /// Stands for «the sequence of this very row» where a grant is written.
 pub(crate) const NEW_TOKEN: u64 = u64::MAX;
 
+/// No chain of a key's events is longer.
+const CHAIN_ROWS_MAX: u16 = 4096;
+
 /// One batch being decided.
 pub(crate) struct Turn<'a> {
     pub core: &'a Core,
@@ -48,6 +51,11 @@ impl<'a> Turn<'a> {
 
     /// Appends an event about a key and moves its record on.
     pub fn append(&mut self, key: &KeyDigest, record: Option<Record>, token: u64, event: Event) -> Result<Record> {
+        // A long chain is written again whole: what reads it, and what counts its rows, has a limit.
+        let record = match record {
+            Some(long) if long.rows >= CHAIN_ROWS_MAX => self.rewrite(key, &long)?,
+            other => other,
+        };
         let prev = record.map_or(0, |record| record.last);
         let (sequence, entry) = self.write_row(token, prev, event)?;
         let next = replay::apply(record, sequence, &entry);

@@ -67,7 +67,7 @@ use onceledger::{Answer, DoubtReason, EffectError, Ledger};
 use crate::kit::*;
 
 /// One poll, and one turn of the ledger.
-fn step<F: Future + ?Sized>(ledger: &Ledger, future: Pin<&mut F>) -> Poll<F::Output> {
+pub fn step<F: Future + ?Sized>(ledger: &Ledger, future: Pin<&mut F>) -> Poll<F::Output> {
     let polled = poll(future, Waker::noop());
     ledger.tick();
     polled

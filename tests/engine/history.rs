@@ -111,6 +111,8 @@ fn a_history_read_while_the_log_is_cleaned_is_never_damaged() {
     for n in 0..40 {
         drop(grant(&ledger, &claim(format!("doubt {n}"))));
     }
+    // The mark of the last one is on disk with the next batch.
+    ledger.tick();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for reader in 0..2 {
@@ -143,33 +145,31 @@ fn a_history_read_while_the_log_is_cleaned_is_never_damaged() {
     });
 }
 
-/// A key renewed more often than its row counter can count: the cleaning comes to an end all the same.
+/// A key renewed very often: its chain of rows has a limit, and the cleaning comes to an end.
 #[test]
-fn a_chain_longer_than_its_counter_does_not_keep_the_cleaner_busy_for_ever() {
+fn a_key_renewed_very_often_has_a_chain_of_bounded_length() {
     let place = Place::memory();
-    let ledger = place.options().threads(true).create(&place.path).unwrap();
+    let ledger = place.create();
     let held = grant(&ledger, &claim("k").lease(HOUR));
-    // Renewals from many threads share batches.
-    std::thread::scope(|scope| {
-        for _ in 0..16 {
-            scope.spawn(|| {
-                for _ in 0..6500 {
-                    let _ = held.renew(HOUR).unwrap();
-                }
-            });
-        }
-    });
+    for _ in 0..6000 {
+        let _ = held.renew(HOUR).unwrap();
+    }
+    let lines = ledger.history(&key("k")).unwrap().len();
+    assert!(lines < 5000, "{lines} rows are read to answer one call");
+    let stats = ledger.stats().unwrap();
+    // The session's row, and one that tells the grant and the last of the renewals before it.
+    assert_eq!(stats.rows - stats.garbage_rows, lines as u64, "{stats:?}");
     let ticket = held.into_ticket();
     ledger.close().unwrap();
     let ledger = place.open();
-    assert!(ledger.stats().unwrap().rows > 100_000);
+    assert_eq!(ledger.stats().unwrap().garbage_rows, stats.garbage_rows, "counted alike at opening");
     let mut sweeps = 0;
     while ledger.sweep(4096).unwrap() != onceledger::Swept::default() {
         sweeps += 1;
-        assert!(sweeps < 1000, "the cleaner never rests: {:?}", ledger.stats().unwrap());
+        assert!(sweeps < 100, "the cleaner never rests: {:?}", ledger.stats().unwrap());
     }
-    assert!(ledger.stats().unwrap().rows < 2000, "{:?}", ledger.stats().unwrap());
     assert_eq!(standing(&ledger, "k"), "in_progress");
+    assert_eq!(past(&ledger, "k")[0].1, PastWhat::Granted);
     ledger.verify().unwrap();
     drop(ticket);
 }

@@ -25,6 +25,7 @@ fn a_probe_decides_by_what_it_finds() {
         for part in ["applied", "not", "unknown", "panic"] {
             drop(grant(&ledger, &forbidden(part)));
         }
+        ledger.tick();
         place.clock.advance(61 * SECOND);
         let applied = reconcile("applied", || Finding::Applied(Outcome::json("{\"id\":1}")));
         let Claimed::AlreadyDone(stored) = ledger.claim(&applied).unwrap() else { panic!() };
@@ -79,6 +80,7 @@ fn p2_no_probe_runs_while_the_holder_may_live_or_the_rule_says_hold() {
         place.clock.advance(DAY);
         assert_eq!(refused(&ledger, &forbidden("k")), "uncertain");
         drop(grant(&ledger, &claim("hold")));
+        ledger.tick();
         place.clock.advance(DAY);
         let Claimed::Uncertain(doubt) = ledger.claim(&forbidden("hold")).unwrap() else { panic!() };
         assert!(doubt.stored_rule_decided);
@@ -92,6 +94,7 @@ fn one_prober_at_a_time() {
     let place = Place::memory();
     let ledger = place.create();
     drop(grant(&ledger, &forbidden("k")));
+    ledger.tick();
     place.clock.advance(2 * MINUTE);
     let runs = Arc::new(AtomicU64::new(0));
     let (inner, count) = (ledger.clone(), Arc::clone(&runs));
@@ -156,6 +159,7 @@ fn p4_a_stale_verdict_changes_nothing_and_its_claim_goes_on() {
             ("free", Verdict::NotDone, "granted"),
         ] {
             drop(grant(&ledger, &forbidden(part)));
+            ledger.tick();
             place.clock.advance(2 * MINUTE);
             let (inner, name) = (ledger.clone(), part.to_owned());
             let late = reconcile(part, move || {
@@ -174,6 +178,8 @@ fn a_prober_that_waits_is_answered_when_another_was_granted_meanwhile() {
     let place = Place::memory();
     let ledger = place.options().threads(true).create(&place.path).unwrap();
     drop(grant(&ledger, &forbidden("k")));
+    // Recorded before the time moves on: the delay counts from there.
+    assert_eq!(refused(&ledger, &forbidden("k")), "uncertain");
     place.clock.advance(2 * MINUTE);
     let held = Arc::new(std::sync::Mutex::new(None));
     let (inner, slot) = (ledger.clone(), Arc::clone(&held));
@@ -185,20 +191,19 @@ fn a_prober_that_waits_is_answered_when_another_was_granted_meanwhile() {
     })
     .wait(DAY);
     let (send, receive) = std::sync::mpsc::channel();
-    std::thread::scope(|scope| {
-        scope.spawn(|| send.send(ledger.claim(&waiting)).unwrap());
-        let other = loop {
-            if let Some(grant) = held.lock().unwrap().take() {
-                break grant;
-            }
-            std::thread::yield_now();
-        };
-        // Give the prober time to be in line; it must be answered either way.
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        let _ = other.complete("theirs").unwrap();
-        let answer = receive.recv_timeout(std::time::Duration::from_secs(20)).expect("never answered");
-        let Claimed::AlreadyDone(stored) = answer.unwrap() else { panic!() };
-        assert_eq!(body(&stored), b"theirs");
-    });
+    let prober = ledger.clone();
+    std::thread::spawn(move || send.send(prober.claim(&waiting)));
+    let other = loop {
+        if let Some(grant) = held.lock().unwrap().take() {
+            break grant;
+        }
+        std::thread::yield_now();
+    };
+    // Time for the prober to be in line; it must be answered either way.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let _ = other.complete("theirs").unwrap();
+    let answer = receive.recv_timeout(std::time::Duration::from_secs(60)).expect("never answered");
+    let Claimed::AlreadyDone(stored) = answer.unwrap() else { panic!() };
+    assert_eq!(body(&stored), b"theirs");
     let View::Done(_) = ledger.check(&key("k")).unwrap() else { panic!() };
 }
