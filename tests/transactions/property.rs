@@ -135,10 +135,15 @@ impl Run {
         let disk = FaultDisk::new(1);
         let place = Place::on(disk.clone());
         let ledger = options(&place).create(&place.path).unwrap();
-        let mut model = Model::default();
-        // Its times begin with the ledger's.
-        model.early = 0;
-        Run { place, disk, ledger: Some(ledger), model, tickets: Vec::new(), last_number: 0, met: Met::new() }
+        Run {
+            place,
+            disk,
+            ledger: Some(ledger),
+            model: Model::default(),
+            tickets: Vec::new(),
+            last_number: 0,
+            met: Met::new(),
+        }
     }
 
     fn ledger(&self) -> &Ledger {
@@ -514,7 +519,7 @@ impl Run {
 
 /// Large values are read from the file, small ones from memory.
 fn text(value: u8) -> String {
-    if value % 4 == 0 { value.to_string().repeat(3000) } else { value.to_string() }
+    if value.is_multiple_of(4) { value.to_string().repeat(3000) } else { value.to_string() }
 }
 
 /// The note is free text; the amount is not.
