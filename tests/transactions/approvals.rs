@@ -128,11 +128,14 @@ fn a_yes_to_one_body_does_not_let_another_through() {
     }
 }
 
+/// One way in which a grant ends.
+type End<'a> = &'a dyn Fn(&Ledger, Grant);
+
 #[test]
 fn a_deny_while_it_is_spent_takes_effect_when_it_comes_back() {
     for place in Place::all() {
         let ledger = place.open();
-        let ends: [&dyn Fn(&Ledger, Grant); 3] = [
+        let ends: [End; 3] = [
             &|_, grant| assert_eq!(grant.release().unwrap(), Settled::Applied),
             &|ledger, grant| {
                 drop(grant);

@@ -135,9 +135,15 @@ impl Run {
         let disk = FaultDisk::new(1);
         let place = Place::on(disk.clone());
         let ledger = options(&place).create(&place.path).unwrap();
-        // Its times begin with the ledger's.
-        let model = Model::default();
-        Run { place, disk, ledger: Some(ledger), model, tickets: Vec::new(), last_number: 0, met: Met::new() }
+        Run {
+            place,
+            disk,
+            ledger: Some(ledger),
+            model: Model::default(),
+            tickets: Vec::new(),
+            last_number: 0,
+            met: Met::new(),
+        }
     }
 
     fn ledger(&self) -> &Ledger {
