@@ -363,7 +363,7 @@ impl Possible {
         match (self.grants(fingerprint, terms, now_ms), saw) {
             (Some(next), Saw::Granted(token, attempt)) => {
                 let right = next.token.may_be(*token) && next.attempt == *attempt;
-                right.then(|| Possible { token: Token::Is(*token), ..next })
+                right.then_some(Possible { token: Token::Is(*token), ..next })
             }
             (None, Saw::Stands(stand)) => self.shows(now_ms, stand),
             _ => None,
