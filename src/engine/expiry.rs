@@ -176,8 +176,12 @@ impl Turn<'_> {
             }
         }
         for row in self.pen.due.take_bodies(self.now, BODIES_MAX) {
-            self.drop_body(row);
-            swept.bodies += 1;
+            // The queue is built from the log, which outlives its bodies: after an opening many are long gone.
+            let here = self.pen.batch.bodies.iter().any(|(number, _)| *number == row);
+            if here || self.store()?.has_body(row)? {
+                self.drop_body(row);
+                swept.bodies += 1;
+            }
         }
         swept.approvals += self.sweep_approvals(APPROVALS_MAX);
         // Once in a batch: the file still shows the rows that an earlier sweep of it takes out.

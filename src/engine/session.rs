@@ -287,3 +287,34 @@ pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<(PathBuf, [u8; 
 pub(crate) fn random_id(disk: &dyn Disk) -> Result<[u8; 16]> {
     disk.random_id().map_err(|error| Error::new(ErrorKind::Storage, format!("no random numbers: {error}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::files::MemoryDisk;
+
+    /// A forked child has its parent's handles and another process id: every call of it is refused, in words.
+    #[test]
+    fn a_session_of_another_process_is_refused() {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let folder = Path::new("/forked.sessions");
+        let session = Session::of_process(&disk, folder, [1; 16], [2; 16]).unwrap();
+        session.check_process().unwrap();
+        assert!(session.is_own_process());
+        let again = Session::of_process(&disk, folder, [1; 16], [2; 16]).unwrap();
+        assert!(Arc::ptr_eq(&session, &again), "one session for one process");
+        let mut session = Arc::into_inner({
+            drop(again);
+            session
+        })
+        .unwrap();
+        session.head.pid += 1;
+        let error = session.check_process().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Forked);
+        assert!(error.advice().is_some() && !session.is_own_process());
+        // A child that opens the ledger itself gets a session of its own.
+        LIVING.lock().push(Arc::downgrade(&Arc::new(session)));
+        let own = Session::of_process(&disk, folder, [1; 16], [2; 16]).unwrap();
+        own.check_process().unwrap();
+    }
+}

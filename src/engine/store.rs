@@ -225,6 +225,11 @@ impl Store {
         row.transpose()
     }
 
+    /// Whether a body is stored under this number.
+    pub fn has_body(&self, number: u64) -> Result<bool> {
+        self.reading(|db| Ok(db.begin_read()?.open_table(OUTCOMES)?.get(number)?.is_some()))
+    }
+
     /// The number of the oldest body that is stored.
     pub fn first_body(&self) -> Result<Option<u64>> {
         self.reading(|db| Ok(db.begin_read()?.open_table(OUTCOMES)?.first()?.map(|(number, _)| number.value())))

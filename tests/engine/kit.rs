@@ -285,6 +285,9 @@ impl DiskFile for GateFile {
     }
 }
 
+/// A call on a thread of its own.
+pub type Call<T> = Box<dyn FnOnce(&Ledger) -> T + Send>;
+
 /// A ledger behind a gate, without threads, and what is needed to put several requests into one batch.
 pub struct Gated {
     pub disk: GateDisk,
@@ -309,11 +312,7 @@ impl Gated {
 
     /// Runs `calls`, each on a thread of its own, so that all but the first, which only holds the writer
     /// up, are decided in one batch and in their order.
-    pub fn one_batch<T: Send>(
-        &self,
-        before: impl FnOnce(),
-        calls: Vec<Box<dyn FnOnce(&Ledger) -> T + Send>>,
-    ) -> Vec<T> {
+    pub fn one_batch<T: Send>(&self, before: impl FnOnce(), calls: Vec<Call<T>>) -> Vec<T> {
         // Long enough for a thread to reach the line; where it is not, the batch is split and the
         // test only loses its edge.
         const REACH: Duration = Duration::from_millis(60);

@@ -70,6 +70,28 @@ fn p9_the_stages_hold_across_reopening() {
     });
 }
 
+/// A body that was dropped is not dropped again by every later open: nothing to do costs no commit.
+#[test]
+fn a_dropped_body_is_dropped_once() {
+    on_every_backend(|place| {
+        let ledger = place.create();
+        let _ = grant(&ledger, &claim("ever").keep(Keep::Forever).remember(Keep::Forever)).complete("x").unwrap();
+        for n in 0..20 {
+            let _ = grant(&ledger, &claim(format!("{n}")).keep(SECOND)).complete("x").unwrap();
+        }
+        place.clock.advance(MINUTE);
+        assert_eq!(ledger.sweep(100).unwrap().bodies, 20);
+        ledger.close().unwrap();
+        for _ in 0..3 {
+            let ledger = place.open();
+            let before = ledger.stats().unwrap().next_sequence;
+            assert_eq!(ledger.sweep(100).unwrap(), onceledger::Swept::default());
+            assert_eq!(ledger.stats().unwrap().next_sequence, before, "a commit for nothing");
+            ledger.close().unwrap();
+        }
+    });
+}
+
 /// P9: an uncertain claim never expires, and neither does one in progress.
 #[test]
 fn p9_uncertain_claims_never_expire() {

@@ -121,7 +121,7 @@ fn closing_under_load_answers_every_call() {
 #[test]
 fn case_p12_two_claims_in_one_batch_give_one_grant() {
     let gated = Gated::new();
-    let call = || -> Box<dyn FnOnce(&onceledger::Ledger) -> &'static str + Send> {
+    let call = || -> Call<&'static str> {
         Box::new(|ledger| {
             let claimed = ledger.claim(&claim("k")).unwrap();
             let said = word(&claimed);
