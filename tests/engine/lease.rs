@@ -36,9 +36,9 @@ fn case_2_p2_no_lapse_ever_gives_a_second_grant() {
             place.clock.advance(400 * DAY);
             ledger.tick();
             ledger.sweep(1000).unwrap();
-            for n in 0..leases.len() {
+            for (n, lease) in leases.iter().enumerate() {
                 let part = format!("{n}");
-                assert_eq!(refused(&ledger, &claim(&part)), "uncertain", "lease {:?}", leases[n]);
+                assert_eq!(refused(&ledger, &claim(&part)), "uncertain", "lease {lease:?}");
                 assert_eq!(reason(&ledger, &part), DoubtReason::Lapsed);
             }
         }

@@ -3,6 +3,7 @@
 //! Tests are named after the behaviour, with the promise (`p4_`) or the case (`case_27_`) in the name.
 //! Time is a [`FakeClock`](onceledger::testkit::FakeClock) and `tick()`; nothing asserts on the wall clock.
 
+#![allow(clippy::type_complexity)] // Lists of closures say what they are.
 #![cfg(feature = "testkit")]
 // Helpers outside test functions, where clippy.toml does not allow it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

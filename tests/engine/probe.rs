@@ -192,7 +192,7 @@ fn a_prober_that_waits_is_answered_when_another_was_granted_meanwhile() {
     .wait(DAY);
     let (send, receive) = std::sync::mpsc::channel();
     let prober = ledger.clone();
-    std::thread::spawn(move || send.send(prober.claim(&waiting)));
+    std::thread::spawn(move || drop(send.send(prober.claim(&waiting))));
     let other = loop {
         if let Some(grant) = held.lock().unwrap().take() {
             break grant;

@@ -77,7 +77,7 @@ fn first_life() -> (Arc<FaultDisk>, FakeClock, onceledger::Ticket) {
     let _ = ledger.resolve_token(&key("seen"), token, seen, "ops/ana", "looked", false).unwrap();
     let asked = ledger.request(&ApprovalRequest::new(&claim("approved"), "pay 79?").by("agent")).unwrap();
     let _ = ledger.approve(asked.id, "ops/ana").unwrap();
-    ledger.transaction().expect_absent("budget").set_cell("budget", Outcome::json("79")).commit().unwrap();
+    let _ = ledger.transaction().expect_absent("budget").set_cell("budget", Outcome::json("79")).commit().unwrap();
     let ticket = left.into_ticket();
     ledger.close().unwrap();
     (disk, clock, ticket)
@@ -280,7 +280,7 @@ fn every_kind_of_event_is_decoded_by_hand_as_it_is_written() {
     let _ = grant(&ledger, &claim("settle")).complete("x").unwrap();
     let _ = grant(&ledger, &claim("release")).release().unwrap();
     drop(grant(&ledger, &claim("doubt")));
-    ledger.transaction().expect_absent("cell").set_cell("cell", "v").commit().unwrap();
+    let _ = ledger.transaction().expect_absent("cell").set_cell("cell", "v").commit().unwrap();
     ledger.request(&ApprovalRequest::new(&claim("asked"), "shown")).unwrap();
     ledger.close().unwrap();
     look(&disk);

@@ -1,5 +1,6 @@
 //! Transactions, cells and approvals (P7, P8; design section 7).
 #![cfg(feature = "testkit")]
+#![allow(clippy::type_complexity)] // Lists of closures say what they are.
 // Helpers outside test functions, where clippy.toml does not allow it.
 #![allow(clippy::unwrap_used)]
 
