@@ -51,7 +51,8 @@ fn every_reason_not_to_run_is_77_and_says_which() {
     run(&place, "").code(77);
     decide(&place, "deny", &id(), &["ben", "--why", "too much"]).code(0);
     run(&place, "").code(77).says("denied by ben").says("too much").says("--ask-again");
-    run(&place, "--ask-again --approval-valid 1ms").code(77).says("pending");
+    // Pending or over already: a millisecond is short on a busy machine.
+    run(&place, "--ask-again --approval-valid 1ms").code(77);
     std::thread::sleep(std::time::Duration::from_millis(5));
     run(&place, "").code(77).says("expired since");
     run(&place, "--ask-again").code(77).says("pending");
