@@ -426,7 +426,9 @@ impl Run {
             Op::Doubt(which) => self.settle(*which, "doubt"),
             Op::DropTicket(which) => {
                 if !self.tickets.is_empty() {
-                    drop(self.tickets.remove(which % self.tickets.len()));
+                    let (key, ticket) = self.tickets.remove(which % self.tickets.len());
+                    // Nobody can settle it any more: in doubt at once (P14).
+                    self.model.doubt(key, ticket.token().get());
                 }
             }
             Op::Resolve(key, done) => self.resolve(*key, *done),
