@@ -9,8 +9,8 @@ use onceledger::testkit::{
     Saw, SplitMix, Terms,
 };
 use onceledger::{
-    Claim, Claimed, Error, FencingToken, Grant, Keep, Key, Ledger, Options, Outcome, Recovery, Scope,
-    Settlement, Ticket, Verdict, View,
+    Claim, Claimed, Error, FencingToken, Grant, Keep, Key, Ledger, Options, Outcome, Recovery, Scope, Settlement,
+    Ticket, Verdict, View,
 };
 
 pub const FILE: &str = "/ledger.redb";
