@@ -245,8 +245,9 @@ impl Grant {
         self.core.doubt(self.key.digest(), self.token, Reason::Panicked, String::new());
     }
 
-    /// A ticket that settles this grant on a later open of the ledger. It keeps the session alive,
-    /// and with it the claim in progress.
+    /// A ticket that can settle this grant too, also on a later open of the ledger. It keeps the session
+    /// alive. Dropping the grant itself still leaves the claim uncertain, ticket or not;
+    /// [`into_ticket`](Grant::into_ticket) hands the claim over and leaves it in progress.
     pub fn ticket(&self) -> Ticket {
         self.core.session.hold(self.token);
         Ticket {
@@ -286,10 +287,6 @@ impl Drop for Grant {
     fn drop(&mut self) {
         if self.live {
             self.end();
-            // A living ticket may still settle it, and keeps the claim in progress until then.
-            if self.core.session.is_living(self.token) {
-                return;
-            }
             self.core.doubt(self.key.digest(), self.token, Reason::Dropped, String::new());
             // Its ledger may have been closed and opened again meanwhile.
             if self.core.check_open().is_err() {
