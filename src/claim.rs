@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::approval::{ApprovalId, NotApproved};
 use crate::canonical::Value;
 use crate::engine::event::RecoveryRule;
+use crate::engine::side::ApprovalNeed;
 use crate::error::{Error, Result};
 use crate::key::{ArgsDigest, Fingerprint, Key, Selection};
 use crate::outcome::{EffectError, Outcome, Stored};
@@ -156,6 +158,7 @@ pub struct Claim {
     pub(crate) recovery: Recovery,
     pub(crate) wait: Option<Duration>,
     pub(crate) label: Option<Arc<str>>,
+    pub(crate) approval: Option<ApprovalNeed>,
 }
 
 impl Claim {
@@ -206,6 +209,7 @@ impl Claim {
             recovery: Recovery::Hold,
             wait: None,
             label: None,
+            approval: None,
         }
     }
 
@@ -252,9 +256,26 @@ impl Claim {
         self
     }
 
+    /// Grants the claim only by spending the newest approval of its key and arguments.
+    pub fn needs_approval(mut self) -> Self {
+        self.approval = Some(ApprovalNeed::Newest);
+        self
+    }
+
+    /// Grants the claim only by spending this approval.
+    pub fn approved_by(mut self, approval: ApprovalId) -> Self {
+        self.approval = Some(ApprovalNeed::This(approval.0));
+        self
+    }
+
     /// The key.
     pub fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// The digest of the complete arguments, where there are any.
+    pub fn args_digest(&self) -> Option<ArgsDigest> {
+        self.args
     }
 
     /// The fingerprint of the arguments.
@@ -439,6 +460,9 @@ pub enum Answer {
     Uncertain(Uncertain),
     /// The same key stands with other arguments.
     Mismatch(Conflict),
+    /// It needs an approval that is not there to be spent: pending, denied, expired, spent, or never
+    /// asked for.
+    NotApproved(NotApproved),
     /// The effect ran now, but its claim had been decided by somebody else meanwhile. The outcome
     /// is kept as evidence; the view is what stands.
     Superseded(Outcome, View),
@@ -508,6 +532,8 @@ pub enum Claimed {
     Uncertain(Uncertain),
     /// The same key stands with other arguments.
     Mismatch(Conflict),
+    /// It needs an approval that is not there to be spent.
+    NotApproved(NotApproved),
 }
 
 impl Claimed {
@@ -519,7 +545,8 @@ impl Claimed {
             | Claimed::Failed(_)
             | Claimed::InProgress(_)
             | Claimed::Uncertain(_)
-            | Claimed::Mismatch(_) => None,
+            | Claimed::Mismatch(_)
+            | Claimed::NotApproved(_) => None,
         }
     }
 }

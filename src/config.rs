@@ -27,6 +27,7 @@ pub struct Options {
     pub(crate) remember: Keep,
     pub(crate) wait: Duration,
     pub(crate) settle_delay: Duration,
+    pub(crate) approval: Duration,
     pub(crate) outcome_bytes_max: usize,
     pub(crate) cache_bytes: usize,
     pub(crate) page_cache_bytes: usize,
@@ -53,6 +54,7 @@ impl Default for Options {
             remember: Keep::For(90 * DAY),
             wait: Duration::from_secs(30),
             settle_delay: Duration::from_secs(60),
+            approval: DAY,
             outcome_bytes_max: 1 << 20,
             cache_bytes: 64 << 20,
             page_cache_bytes: crate::engine::store::CACHE_BYTES,
@@ -94,6 +96,12 @@ impl Options {
     /// How long after a holder's end a probe may first look for its effect. Default: 60 s.
     pub fn settle_delay(mut self, delay: Duration) -> Self {
         self.settle_delay = delay;
+        self
+    }
+
+    /// How long an approval is valid from its request. Default: 24 hours.
+    pub fn approval(mut self, valid: Duration) -> Self {
+        self.approval = valid;
         self
     }
 

@@ -63,6 +63,23 @@ pub(crate) fn uuid8(mut bytes: [u8; 16]) -> String {
     out
 }
 
+/// A time in milliseconds since 1970 as RFC 3339 writes it, to the second, in UTC.
+pub(crate) fn rfc3339(ms: u64) -> String {
+    let (days, second) = (ms / 86_400_000, ms / 1000 % 86_400);
+    // Years are counted from March, so that the leap day is the last of its year; eras are of 400
+    // years, and 1970-01-01 is day 719,468 of them.
+    let day = days + 719_468;
+    let (era, of_era) = (day / 146_097, day % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let of_month = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{of_month:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +110,21 @@ mod tests {
     fn uuid_has_its_version_and_variant_whatever_the_bytes_are() {
         assert_eq!(uuid8([0; 16]), "00000000-0000-8000-8000-000000000000");
         assert_eq!(uuid8([0xFF; 16]), "ffffffff-ffff-8fff-bfff-ffffffffffff");
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        let cases = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399_999, "2000-02-28T23:59:59Z"),
+            (951_782_400_000, "2000-02-29T00:00:00Z"),
+            (951_868_800_000, "2000-03-01T00:00:00Z"),
+            (1_795_968_889_573, "2026-11-29T16:14:49Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00Z"),
+        ];
+        for (ms, text) in cases {
+            assert_eq!(rfc3339(ms), text);
+        }
+        assert!(rfc3339(u64::MAX).ends_with('Z'));
     }
 }

@@ -117,6 +117,12 @@ impl Error {
         self
     }
 
+    /// Says first what the failure is about.
+    pub(crate) fn about(mut self, what: impl fmt::Display) -> Self {
+        self.0.what = format!("{what}: {}", self.0.what);
+        self
+    }
+
     pub(crate) fn source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
         self

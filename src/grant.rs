@@ -1,15 +1,17 @@
 //! The right to run an effect once, and the ways it ends.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::claim::{FencingToken, Settled};
 use crate::engine::codec::{LeftBody, LeftOutcome, LeftSettlement, body_checksum};
 use crate::engine::core::Core;
 use crate::engine::event::{Body, End, Place, Reason};
+use crate::engine::files::Inheritable;
 use crate::engine::line::Receive;
+use crate::engine::request::{Answered, Granted, Prepared, SettleWork, Work};
 use crate::engine::session::Session;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{Answered, Prepared, SettleWork, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::{Downstream, Key};
 use crate::ledger::{Ledger, settled};
@@ -139,9 +141,9 @@ pub(crate) fn prepare(outcome: Option<&Outcome>, exit_code: Option<i32>, outcome
 }
 
 impl Grant {
-    pub(crate) fn new(core: Arc<Core>, key: Key, token: u64, attempt: u32) -> Self {
-        core.session.hold(token);
-        Grant { core, key, token, attempt, live: true }
+    pub(crate) fn new(core: Arc<Core>, key: Key, granted: Granted) -> Self {
+        core.session.hold(granted.token);
+        Grant { core, key, token: granted.token, attempt: granted.attempt, live: true }
     }
 
     /// The key that was granted.
@@ -207,11 +209,11 @@ impl Grant {
     /// # Errors
     /// As [`complete`](Grant::complete).
     pub fn settle(mut self, settlement: Settlement) -> Result<Settled> {
-        self.core.check_call()?;
         let outcome = settlement.outcome();
+        self.core.check_call().map_err(|error| error.after_effect(outcome.clone()))?;
         self.end();
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
-        let answer = self.core.call(work).and_then(|reply| settled(&self.core, &self.key, reply));
+        let answer = self.core.call_checked(work).and_then(|reply| settled(&self.core, &self.key, reply));
         answer.map_err(|error| error.after_effect(outcome))
     }
 
@@ -228,10 +230,11 @@ impl Grant {
     }
 
     fn send(&mut self, settlement: Settlement) -> Result<(Receive<Answered>, Option<Outcome>)> {
-        self.core.check_call()?;
         let outcome = settlement.outcome();
+        let after = |error: Error| error.after_effect(outcome.clone());
+        self.core.check_call().map_err(after)?;
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
-        let receive = self.core.send(work)?;
+        let receive = self.core.send_checked(work);
         self.end();
         Ok((receive, outcome))
     }
@@ -252,6 +255,7 @@ impl Grant {
             token: self.token,
             attempt: self.attempt,
             outcome_bytes_max: self.core.options.outcome_bytes_max,
+            told: AtomicBool::new(false),
         }
     }
 
@@ -283,6 +287,10 @@ impl Drop for Grant {
         if self.live {
             self.end();
             self.core.doubt(self.key.digest(), self.token, Reason::Dropped, String::new());
+            // Its ledger may have been closed and opened again meanwhile.
+            if self.core.check_open().is_err() {
+                self.core.session.orphan(self.key.digest(), self.token);
+            }
         }
     }
 }
@@ -294,7 +302,8 @@ impl fmt::Debug for Grant {
 }
 
 /// Settles a grant on a later open of the same ledger by the same process. While it lives, the
-/// session lives, and the claim stays in progress.
+/// session lives, and the claim stays in progress; dropped without a settle, it leaves the claim
+/// uncertain, as a grant does.
 #[must_use = "the claim stays in progress for as long as its ticket lives, and is uncertain after"]
 pub struct Ticket {
     session: Arc<Session>,
@@ -302,6 +311,8 @@ pub struct Ticket {
     token: u64,
     attempt: u32,
     outcome_bytes_max: usize,
+    /// Whether it has said how the grant ended.
+    told: AtomicBool,
 }
 
 impl Ticket {
@@ -340,6 +351,7 @@ impl Ticket {
         let outcome = settlement.outcome();
         let work = settlement.work(&self.key, self.token, self.outcome_bytes_max);
         let answer = core.call(work).and_then(|reply| settled(core, &self.key, reply));
+        self.told.fetch_or(answer.is_ok(), Ordering::Relaxed);
         answer.map_err(|error| error.after_effect(outcome))
     }
 
@@ -354,7 +366,9 @@ impl Ticket {
             key: *self.key.digest(),
             token: self.token,
             settlement: settlement.left(self.outcome_bytes_max),
-        })
+        })?;
+        self.told.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A handle that a program started while it lives inherits: the session then lives until that
@@ -363,17 +377,37 @@ impl Ticket {
     /// # Errors
     /// `Storage` where the session's file cannot be shared.
     pub fn inheritable(&self) -> Result<Option<impl fmt::Debug + use<>>> {
-        self.session.check_process()?;
-        if !self.session.has_begun() {
-            return Err(Error::new(ErrorKind::Closed, "this session has no file"));
-        }
-        self.session.inheritable()
+        shared(&self.session)
     }
+}
+
+impl Ledger {
+    /// A handle that a program started while it lives inherits, for programs started inside
+    /// [`once`](Ledger::once): what this process has in progress then stays so until that program has
+    /// ended too. `None` where the platform has no such thing.
+    ///
+    /// # Errors
+    /// `Closed` where this process was granted nothing yet; `Storage` where the session's file cannot
+    /// be shared.
+    pub fn inheritable(&self) -> Result<Option<impl fmt::Debug + use<>>> {
+        shared(&self.core().session)
+    }
+}
+
+fn shared(session: &Session) -> Result<Option<Inheritable>> {
+    session.check_process()?;
+    if !session.has_begun() {
+        return Err(Error::new(ErrorKind::Closed, "this session has no file"));
+    }
+    session.inheritable()
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.session.let_go(self.token);
+        if !self.told.load(Ordering::Relaxed) {
+            self.session.orphan(self.key.digest(), self.token);
+        }
     }
 }
 

@@ -1,14 +1,19 @@
 //! Looking at a ledger: one key whole, its history, keys by standing, counts, and a full check.
 
+mod order;
+
+use std::collections::BTreeSet;
+
 use crate::claim::{Doubt, FencingToken, Standing, View};
 use crate::engine::codec::{self, Meta};
 use crate::engine::core::Core;
-use crate::engine::event::{Body, Told, ToldWhat};
+use crate::engine::event::{ApprovalLine, ApprovalWhat, Body, Told, ToldWhat};
 use crate::engine::history::{self, Chain};
 use crate::engine::index::KeyDigest;
-use crate::engine::state::{Record, Seen, Stored as StoredStanding};
+use crate::engine::request::Work;
+use crate::engine::side;
+use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
 use crate::engine::store::Store;
-use crate::engine::writer::Work;
 use crate::error::{Error, Result};
 use crate::key::{ArgsDigest, Fingerprint, Key, Scope};
 use crate::ledger::{Ledger, is_open, reason, seen_now, view};
@@ -90,6 +95,20 @@ pub enum PastWhat {
     LateFailed,
     /// A holder that had lost its claim gave it back.
     LateReleased,
+    /// Somebody asked for an approval.
+    ApprovalRequested,
+    /// Somebody said yes.
+    Approved,
+    /// Somebody said no.
+    Denied,
+    /// The request was taken back.
+    ApprovalWithdrawn,
+    /// A grant spent the approval.
+    ApprovalSpent,
+    /// A released or not-done grant gave the approval back.
+    ApprovalReturned,
+    /// What the approver was shown was dropped.
+    ApprovalRedacted,
 }
 
 impl PastWhat {
@@ -108,6 +127,13 @@ impl PastWhat {
             PastWhat::LateDone => "late_done",
             PastWhat::LateFailed => "late_failed",
             PastWhat::LateReleased => "late_released",
+            PastWhat::ApprovalRequested => "approval_requested",
+            PastWhat::Approved => "approved",
+            PastWhat::Denied => "denied",
+            PastWhat::ApprovalWithdrawn => "approval_withdrawn",
+            PastWhat::ApprovalSpent => "approval_spent",
+            PastWhat::ApprovalReturned => "approval_returned",
+            PastWhat::ApprovalRedacted => "approval_redacted",
         }
     }
 }
@@ -195,8 +221,14 @@ impl Ledger {
     pub fn history(&self, key: &Key) -> Result<Vec<Past>> {
         self.attend_all()?;
         let core = self.core();
-        let Some((_, chain)) = chain(core, key.digest())? else { return Ok(Vec::new()) };
-        chain.into_told().into_iter().map(|told| past(core, told)).collect()
+        let told = chain(core, key.digest())?.map(|(_, chain)| chain.into_told()).unwrap_or_default();
+        let own = told.into_iter().map(|told| past(core, told)).collect::<Result<Vec<_>>>()?;
+        let mut strands = vec![order::Strand::of_key(own)];
+        for approval in side::approvals_of(core, key.digest()) {
+            let lines = approval.lines.iter().map(approval_past).collect();
+            strands.push(order::Strand::of_approval(approval.id, lines));
+        }
+        Ok(order::woven(strands))
     }
 
     /// Up to `limit` keys of a standing, in ascending order of key, from the first after `after`.
@@ -207,6 +239,8 @@ impl Ledger {
     pub fn list(&self, standing: Standing, after: Option<&Key>, limit: usize) -> Result<Listed> {
         self.attend_all()?;
         let core = self.core();
+        // Makes the coarse time, which the walk uses, the exact one.
+        core.times.now();
         let mut found: Vec<KeyDigest> = Vec::new();
         core.index.walk(after.map(Key::digest), |key, record| {
             let (seen, _) = core.seen(&record);
@@ -252,6 +286,7 @@ impl Ledger {
         self.attend_all()?;
         let core = self.core();
         let mut stats = Stats::default();
+        core.times.now();
         core.index.for_each(|_, record| {
             let (seen, _) = core.seen(record);
             match seen {
@@ -265,8 +300,9 @@ impl Ledger {
         });
         let pen = core.line.pen();
         let now = core.times.now();
-        let lived = now.wall.saturating_sub(pen.meta.created_ms);
-        let ahead = |time: u64| i64::try_from(i128::from(time) - i128::from(lived)).unwrap_or(i64::MAX);
+        // Negative where the wall clock is before the creation.
+        let lived = i128::from(now.wall) - i128::from(pen.meta.created_ms);
+        let ahead = |time: u64| (i128::from(time) - lived).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
         stats.rows = pen.meta.count;
         stats.garbage_rows = pen.garbage;
         stats.next_sequence = pen.meta.next_sequence;
@@ -291,7 +327,7 @@ impl Ledger {
         let core = self.core();
         core.check_call()?;
         let pen = core.line.pen();
-        let verified = core.store().and_then(|store| verify(&store, &pen.meta));
+        let verified = core.store().and_then(|store| verify(&store, &pen.meta, &kept_bodies(core)));
         drop(pen);
         core.heard(verified)
     }
@@ -315,7 +351,20 @@ impl Ledger {
     }
 }
 
-fn verify(store: &Store, meta: &Meta) -> Result<Verified> {
+/// The rows of bodies that must be there now: of settled keys, cells and approvals.
+fn kept_bodies(core: &Core) -> Vec<u64> {
+    let now = core.times.now();
+    let mut rows = side::bodies(core);
+    core.index.for_each(|_, record| {
+        if matches!(record.seen(now, Holder::Alive), Seen::Done { kept: true } | Seen::Failed { kept: true }) {
+            rows.push(record.link);
+        }
+    });
+    rows
+}
+
+/// `bodies`: rows of bodies that must be there.
+fn verify(store: &Store, meta: &Meta, bodies: &[u64]) -> Result<Verified> {
     let mut verified = Verified::default();
     let mut digest = 0_u128;
     let mut stated = Vec::new();
@@ -329,9 +378,15 @@ fn verify(store: &Store, meta: &Meta) -> Result<Verified> {
     if (verified.rows, digest) != (meta.count, meta.digest) {
         return Err(Error::damaged(format!("the log has {} rows where {} were written", verified.rows, meta.count)));
     }
+    let kept: BTreeSet<u64> = bodies.iter().copied().collect();
     for (row, body) in stated {
         // A body whose retention has passed may be gone; one that is there must be the one stated.
-        let Some(outcome) = store.body(row, body.kind, body.error)? else { continue };
+        let Some(outcome) = store.body(row, body.kind, body.error)? else {
+            if kept.contains(&row) {
+                return Err(Error::damaged(format!("body {row} should be in the file and is not")));
+            }
+            continue;
+        };
         let bytes = outcome.body();
         if (bytes.len() as u64, codec::body_checksum(bytes)) != (body.len, body.crc) {
             return Err(Error::damaged(format!("outcome {row} is not the one that its event states")));
@@ -355,7 +410,16 @@ fn standing_of(seen: Seen) -> Standing {
 fn chain(core: &Core, key: &KeyDigest) -> Result<Option<(Record, Chain)>> {
     let store = core.store()?;
     let live = |key: &KeyDigest| core.index.get(key).filter(|record| !record.is_forgotten(core.times.now()));
-    core.heard(history::read_chain(&store, key, live))
+    let read = match history::read_chain(&store, key, live) {
+        // Between a commit that moved the key and its publication the file is ahead of the index. With
+        // the pen in hand neither moves: what is missing then is missing.
+        Err(error) if error.is_damaged() => {
+            let _pen = core.line.pen();
+            history::read_chain(&store, key, live)
+        }
+        read => read,
+    };
+    core.heard(read)
 }
 
 fn detail(core: &Core, key: &KeyDigest) -> Result<Option<Detail>> {
@@ -397,6 +461,26 @@ fn past(core: &Core, told: Told) -> Result<Past> {
         outcome: outcome.map(|body| stored(core, &body)).transpose()?,
         exit_code: told.body.and_then(|body| body.exit_code),
     })
+}
+
+fn approval_past(line: &ApprovalLine) -> Past {
+    Past {
+        token: FencingToken(line.token),
+        what: match line.what {
+            ApprovalWhat::Requested => PastWhat::ApprovalRequested,
+            ApprovalWhat::Approved => PastWhat::Approved,
+            ApprovalWhat::Denied => PastWhat::Denied,
+            ApprovalWhat::Withdrawn => PastWhat::ApprovalWithdrawn,
+            ApprovalWhat::Spent => PastWhat::ApprovalSpent,
+            ApprovalWhat::Returned => PastWhat::ApprovalReturned,
+            ApprovalWhat::Redacted => PastWhat::ApprovalRedacted,
+        },
+        at_ms: line.wall_ms,
+        by: line.by.clone(),
+        why: line.why.clone(),
+        outcome: None,
+        exit_code: None,
+    }
 }
 
 fn stored(core: &Core, body: &Body) -> Result<Stored> {

@@ -11,9 +11,10 @@ use crate::engine::clock::Now;
 use crate::engine::core::Core;
 use crate::engine::event::{FOREVER, Reason, Terms, VerdictRule};
 use crate::engine::recover::{self, How};
+use crate::engine::request::{ClaimWork, Reply, ResolveWork, Work};
+use crate::engine::side::ApprovalNeed;
 use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
 use crate::engine::sync::Arc;
-use crate::engine::writer::{ClaimWork, Reply, ResolveWork, Work};
 use crate::error::{Error, Result};
 use crate::grant::{Grant, cut, prepare};
 use crate::key::Key;
@@ -89,20 +90,29 @@ impl Ledger {
     pub fn check(&self, key: &Key) -> Result<View> {
         let core = self.core();
         core.check_open()?;
-        let found = core.index.read(key.digest(), |record, body| {
-            let (seen, now) = core.seen(record);
-            match (seen, body) {
-                (Seen::Vacant, _) => Ok(View::Vacant),
-                (Seen::Done { kept: true }, Some(body)) => Ok(View::Done(Stored::Kept(body.clone()))),
-                (Seen::Failed { kept: true }, Some(body)) => Ok(View::Failed(Stored::Kept(body.clone()))),
-                (seen, _) => Err((*record, seen, now)),
+        let Some((record, slot)) = core.index.look(key.digest()) else { return Ok(View::Vacant) };
+        let (seen, now) = core.seen(&record);
+        let cached = || core.index.body(slot, record.link).map(Stored::Kept);
+        match seen {
+            Seen::Vacant => return Ok(View::Vacant),
+            Seen::Done { kept: true } => {
+                if let Some(stored) = cached() {
+                    return Ok(View::Done(stored));
+                }
             }
-        });
-        match found {
-            None => Ok(View::Vacant),
-            Some(Ok(view)) => Ok(view),
-            Some(Err((record, seen, now))) => view(core, key, Some(&record), seen, now),
+            Seen::Failed { kept: true } => {
+                if let Some(stored) = cached() {
+                    return Ok(View::Failed(stored));
+                }
+            }
+            Seen::Done { .. } | Seen::Failed { .. } | Seen::InProgress | Seen::Uncertain(_) => {}
         }
+        view(core, key, Some(&record), seen, now)
+    }
+
+    /// Since when a key stands as it does, in milliseconds since 1970.
+    pub(crate) fn since_ms(&self, key: &Key) -> Option<u64> {
+        self.core().index.get(key.digest()).map(|record| u64::from(record.since_s) * 1000)
     }
 
     /// Asks to be the one who runs an action. A grant is on disk when this returns (P1).
@@ -119,9 +129,9 @@ impl Ledger {
             return Ok(known);
         }
         let work = self.claim_work(claim)?;
-        let reply = core.call(Work::Claim(Box::new(work)))?;
+        let reply = core.call_checked(Work::Claim(Box::new(work)))?;
         let reply = match reply {
-            Reply::Probe(record) => once::probe_blocking(self, claim, &record)?,
+            Reply::Probe { record, .. } => once::probe_blocking(self, claim, &record)?,
             reply => reply,
         };
         self.claimed(claim, reply)
@@ -139,7 +149,8 @@ impl Ledger {
         core.check_call()?;
         once::check_not_inside(core, claim.key())?;
         let Some(record) = core.index.get(claim.key().digest()) else { return Ok(None) };
-        let (seen, _) = core.seen(&record);
+        // By the exact time: a claim may be all that happens here, and then nothing else reads a clock.
+        let seen = seen_now(core, &record);
         let settled = matches!(seen, Seen::Done { .. } | Seen::Failed { .. });
         if !settled {
             return Ok(None);
@@ -154,14 +165,14 @@ impl Ledger {
     pub(crate) fn claimed(&self, claim: &Claim, reply: Reply) -> Result<Claimed> {
         let key = claim.key();
         match reply {
-            Reply::Granted { token, attempt } => {
-                Ok(Claimed::Granted(Grant::new(Arc::clone(self.core()), key.clone(), token, attempt)))
+            Reply::Granted(granted) => Ok(Claimed::Granted(Grant::new(Arc::clone(self.core()), key.clone(), granted))),
+            Reply::NotApproved(record) => {
+                let approval = record.map(|record| crate::approval::approval(self.core(), &record)).transpose()?;
+                Ok(Claimed::NotApproved(crate::NotApproved { key: key.clone(), approval }))
             }
             Reply::Mismatch(record) => Ok(Claimed::Mismatch(conflict(claim, &record))),
             Reply::Stands { record, seen, stored_rule } => self.standing(claim, record.as_ref(), seen, stored_rule),
-            Reply::Probe(_) | Reply::Applied | Reply::Same | Reply::Lost { .. } | Reply::Swept(_) => {
-                Err(unexpected("a claim"))
-            }
+            _ => Err(unexpected("a claim")),
         }
     }
 
@@ -208,6 +219,7 @@ impl Ledger {
             lease_ms: claim.lease.map(lease_ms).transpose()?,
             terms: Terms { keep_s, remember_s, recovery: claim.recovery.rule() },
             has_probe: matches!(claim.recovery, crate::Recovery::Reconcile(_)),
+            approval: approval_need(claim)?,
             wait_until_ms,
             scope: claim.key.scope().unwrap_or_default().to_owned(),
             label: label.to_owned(),
@@ -259,12 +271,7 @@ impl Ledger {
             Reply::Stands { record, seen, .. } => {
                 Ok(Resolved::Stale(view(core, key, record.as_ref(), seen, core.times.now())?))
             }
-            Reply::Granted { .. }
-            | Reply::Mismatch(_)
-            | Reply::Probe(_)
-            | Reply::Same
-            | Reply::Lost { .. }
-            | Reply::Swept(_) => Err(unexpected("a resolve")),
+            _ => Err(unexpected("a resolve")),
         }
     }
 
@@ -318,22 +325,36 @@ impl std::fmt::Debug for Ledger {
 
 /// A lease in milliseconds.
 pub(crate) fn lease_ms(lease: Duration) -> Result<u64> {
-    if lease.is_zero() {
-        return Err(
-            Error::bad_input("a lease of zero would lapse at once").next("leave the lease out, or give it some time")
-        );
-    }
-    let ms = u64::try_from(lease.as_millis()).unwrap_or(FOREVER);
-    if ms >= FOREVER / 2 {
-        return Err(Error::bad_input(format!("a lease of {} s is beyond any clock", lease.as_secs()))
-            .next("leave the lease out"));
-    }
-    // Part of a millisecond counts as a whole one.
-    Ok(ms + u64::from(!lease.subsec_nanos().is_multiple_of(1_000_000)))
+    span_ms("a lease", lease)
 }
 
-fn unexpected(what: &str) -> Error {
+/// A span of early time in milliseconds: not zero, and within any clock.
+pub(crate) fn span_ms(what: &str, span: Duration) -> Result<u64> {
+    if span.is_zero() {
+        return Err(Error::bad_input(format!("{what} of zero would be over at once"))
+            .next("leave it out, or give it some time"));
+    }
+    let ms = u64::try_from(span.as_millis()).unwrap_or(FOREVER);
+    if ms >= FOREVER / 2 {
+        return Err(
+            Error::bad_input(format!("{what} of {} s is beyond any clock", span.as_secs())).next("leave it out")
+        );
+    }
+    // Part of a millisecond counts as a whole one.
+    Ok(ms + u64::from(!span.subsec_nanos().is_multiple_of(1_000_000)))
+}
+
+pub(crate) fn unexpected(what: &str) -> Error {
     Error::damaged(format!("the writer answered {what} as no writer should"))
+}
+
+/// What a claim needs before it is granted. Only a claim with arguments can be approved.
+fn approval_need(claim: &Claim) -> Result<Option<ApprovalNeed>> {
+    if claim.approval.is_some() && claim.args.is_none() {
+        return Err(Error::bad_input("a claim without arguments cannot need an approval: nobody would know what for")
+            .next("make the claim with its arguments"));
+    }
+    Ok(claim.approval)
 }
 
 fn conflict(claim: &Claim, record: &Record) -> Conflict {
@@ -395,9 +416,7 @@ pub(crate) fn settled(core: &Core, key: &Key, reply: Reply) -> Result<Settled> {
         Reply::Applied => Ok(Settled::Applied),
         Reply::Same => Ok(Settled::Same),
         Reply::Lost { record, seen } => Ok(Settled::Lost(view(core, key, record.as_ref(), seen, core.times.now())?)),
-        Reply::Granted { .. } | Reply::Stands { .. } | Reply::Mismatch(_) | Reply::Probe(_) | Reply::Swept(_) => {
-            Err(unexpected("a settle"))
-        }
+        _ => Err(unexpected("a settle")),
     }
 }
 

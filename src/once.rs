@@ -11,9 +11,9 @@ use crate::engine::core::Core;
 use crate::engine::event::Reason;
 use crate::engine::index::KeyDigest;
 use crate::engine::line::Receive;
+use crate::engine::request::{Answered, Reply, VerdictWork, Work};
 use crate::engine::state::{Record, Stored as StoredStanding};
 use crate::engine::sync::Arc;
-use crate::engine::writer::{Answered, Reply, VerdictWork, Work};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, Settlement, prepare};
 use crate::key::Key;
@@ -164,6 +164,7 @@ impl<E: Future> Future for Running<E> {
     }
 }
 
+#[allow(clippy::result_large_err)] // An answer is the usual end of a repeat, not an exception.
 fn granted(claimed: Claimed) -> std::result::Result<Grant, Answer> {
     match claimed {
         Claimed::Granted(grant) => Ok(grant),
@@ -172,6 +173,7 @@ fn granted(claimed: Claimed) -> std::result::Result<Grant, Answer> {
         Claimed::InProgress(holder) => Err(Answer::InProgress(holder)),
         Claimed::Uncertain(doubt) => Err(Answer::Uncertain(doubt)),
         Claimed::Mismatch(conflict) => Err(Answer::Mismatch(conflict)),
+        Claimed::NotApproved(approval) => Err(Answer::NotApproved(approval)),
     }
 }
 
@@ -249,10 +251,15 @@ fn answer(
 }
 
 /// A claim in line. Dropped before its answer was taken, it gives back what was granted.
-struct Claiming {
+pub(crate) struct Claiming {
     core: Arc<Core>,
-    key: KeyDigest,
     receive: Receive<Answered>,
+}
+
+impl Claiming {
+    pub fn new(core: Arc<Core>, receive: Receive<Answered>) -> Self {
+        Claiming { core, receive }
+    }
 }
 
 impl Future for Claiming {
@@ -266,7 +273,7 @@ impl Future for Claiming {
 impl Drop for Claiming {
     fn drop(&mut self) {
         if let Some(answer) = self.receive.give_up() {
-            self.core.give_back(self.key, answer);
+            self.core.give_back(answer);
         }
     }
 }
@@ -292,9 +299,10 @@ pub(crate) async fn claim_async(ledger: Ledger, claim: Claim) -> Result<Claimed>
     }
     let core = Arc::clone(ledger.core());
     let key = *claim.key().digest();
-    let line = |work: Work| core.send(work).map(|receive| Claiming { core: Arc::clone(&core), key, receive });
-    let reply = line(Work::Claim(Box::new(ledger.claim_work(&claim)?)))?.await?;
-    let Reply::Probe(record) = reply else { return ledger.claimed(&claim, reply) };
+    let line = |work: Work| core.send(work).map(|receive| Claiming::new(Arc::clone(&core), receive));
+    let work = Work::Claim(Box::new(ledger.claim_work(&claim)?));
+    let reply = Claiming::new(Arc::clone(&core), core.send_checked(work)).await?;
+    let Reply::Probe { record, .. } = reply else { return ledger.claimed(&claim, reply) };
     let mut probing = Probing { core: &core, key, over: false };
     let finding = match &claim.recovery {
         Recovery::Reconcile(probe) => {

@@ -216,11 +216,6 @@ impl Times {
     pub fn boot_ms(&self) -> u64 {
         to_ms(self.clock.read().boot_ns)
     }
-
-    /// The running boot; all zero where the platform does not say.
-    pub fn boot_id(&self) -> [u8; 16] {
-        self.clock.read().boot_id
-    }
 }
 
 impl State {

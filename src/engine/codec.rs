@@ -22,11 +22,8 @@ const SEALED_BYTES_MAX: u64 = 512 << 20;
 const CRC_BYTES: usize = 4;
 
 fn options() -> impl bincode::Options {
-    bincode::DefaultOptions::new()
-        .with_fixint_encoding()
-        .with_little_endian()
-        .with_limit(SEALED_BYTES_MAX)
-        .reject_trailing_bytes()
+    // A limit makes writing walk every value twice, to measure it first; only reading needs one.
+    bincode::DefaultOptions::new().with_fixint_encoding().with_little_endian().reject_trailing_bytes()
 }
 
 /// What `meta` holds; written in every commit.
@@ -108,6 +105,12 @@ pub(crate) fn seal_into<T: Serialize>(out: &mut Vec<u8>, number: u64, value: &T)
     options()
         .serialize_into(&mut *out, value)
         .map_err(|error| Error::bad_input(format!("a record is too large to store: {error}")))?;
+    // What could not be read again is not written.
+    let len = out.len() - start;
+    if len as u64 > SEALED_BYTES_MAX {
+        out.truncate(start);
+        return Err(Error::bad_input(format!("a record of {len} bytes is too large to store")));
+    }
     let crc = out.get(start..).map_or(0, |bytes| checksum(number, bytes));
     out.extend_from_slice(&crc.to_le_bytes());
     Ok(())
@@ -130,9 +133,10 @@ pub(crate) fn open<T: DeserializeOwned>(what: &str, number: u64, bytes: &[u8]) -
         return Err(Error::damaged(format!("{what} does not have the checksum it was written with")));
     }
     match sealed.split_first() {
-        Some((&VERSION, fields)) => {
-            options().deserialize(fields).map_err(|error| Error::damaged(format!("{what} does not decode: {error}")))
-        }
+        Some((&VERSION, fields)) => options()
+            .with_limit(SEALED_BYTES_MAX)
+            .deserialize(fields)
+            .map_err(|error| Error::damaged(format!("{what} does not decode: {error}"))),
         Some((&newer, _)) if newer > VERSION => Err(Error::new(
             ErrorKind::NewerFormat,
             format!("{what} has format version {newer}; this program reads up to {VERSION}"),

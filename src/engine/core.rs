@@ -7,7 +7,7 @@
 
 use std::cell::Cell as ThreadCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::Waker;
@@ -21,13 +21,15 @@ use crate::engine::clock::{Now, Times};
 use crate::engine::codec::AnchorState;
 use crate::engine::event::{Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile};
-use crate::engine::index::{Index, KeyDigest};
+use crate::engine::index::{Index, KeyDigest, SlotId};
 use crate::engine::line::{Cell, Line, Receive, Submitted, this_thread};
+use crate::engine::request::{Answered, Reply, Request, Work};
 use crate::engine::session::{self, Session};
+use crate::engine::side::Side;
 use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
 use crate::engine::store::Store;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{self, Answered, Answers, Pen, Reply, Request, Work};
+use crate::engine::writer::{self, Answers, Pen};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::{Outcome, Stored};
 
@@ -38,6 +40,8 @@ pub(crate) struct Core {
     pub anchor: AnchorFile,
     pub times: Times,
     pub index: Index,
+    /// Cells and approvals.
+    pub side: RwLock<Side>,
     pub line: Line<Request, Pen>,
     pub session: Arc<Session>,
     pub boot_id: [u8; 16],
@@ -69,13 +73,15 @@ struct SessionView {
 
 #[derive(Default)]
 struct BodyCache {
-    order: VecDeque<(KeyDigest, u64, usize)>,
+    order: VecDeque<(SlotId, u64, usize)>,
     bytes: usize,
 }
 
 #[derive(Default)]
 struct Alarms {
     heap: BinaryHeap<Reverse<(u64, KeyDigest)>>,
+    /// The earliest alarm of each key. A later one is set again when that one has gone off.
+    next: HashMap<KeyDigest, u64>,
     stop: bool,
 }
 
@@ -98,6 +104,7 @@ pub(crate) struct Parts {
     pub store: Store,
     pub times: Times,
     pub index: Index,
+    pub side: Side,
     pub pen: Pen,
     pub session: Arc<Session>,
     pub boot_id: [u8; 16],
@@ -105,7 +112,7 @@ pub(crate) struct Parts {
 
 impl Core {
     pub fn new(parts: Parts) -> Arc<Self> {
-        let Parts { options, paths, lock, store, times, index, pen, session, boot_id } = parts;
+        let Parts { options, paths, lock, store, times, index, side, pen, session, boot_id } = parts;
         let view = |row: &writer::SessionRow| SessionView {
             event: row.event.clone(),
             own: row.event.id == session.head.id,
@@ -122,6 +129,7 @@ impl Core {
             paths,
             times,
             index,
+            side: RwLock::new(side),
             session,
             boot_id,
             settle_delay_ms,
@@ -237,6 +245,11 @@ impl Core {
     /// Waits for one request on this thread. A lone caller writes its own batch.
     pub fn call(&self, work: Work) -> Answered {
         self.check_call()?;
+        self.call_checked(work)
+    }
+
+    /// [`call`](Core::call) for a caller who has just asked [`check_call`](Core::check_call).
+    pub fn call_checked(&self, work: Work) -> Answered {
         let (cell, receive) = Cell::new();
         self.submit(Request { work, cell: Some(cell) }, true);
         self.wait_for(receive)
@@ -245,9 +258,14 @@ impl Core {
     /// Puts a request in line and gives back where its answer arrives.
     pub fn send(&self, work: Work) -> Result<Receive<Answered>> {
         self.check_call()?;
+        Ok(self.send_checked(work))
+    }
+
+    /// [`send`](Core::send) for a caller who has just asked [`check_call`](Core::check_call).
+    pub fn send_checked(&self, work: Work) -> Receive<Answered> {
         let (cell, receive) = Cell::new();
         self.submit(Request { work, cell: Some(cell) }, false);
-        Ok(receive)
+        receive
     }
 
     /// Puts a request in line that nobody waits for. Never waits for the disk.
@@ -302,31 +320,15 @@ impl Core {
         IN_WAKER.set(before);
     }
 
-    /// Gives back what was granted to somebody who had left.
-    pub fn untaken(&self, work: &Work, answer: Answered) {
-        let key = match work {
-            Work::Claim(claim) => claim.key,
-            Work::Verdict(verdict) => verdict.claim.key,
-            Work::Settle(_)
-            | Work::Renew { .. }
-            | Work::Release { .. }
-            | Work::Doubt { .. }
-            | Work::Resolve(_)
-            | Work::ProbeOver { .. }
-            | Work::Poke { .. }
-            | Work::Attend { .. }
-            | Work::Sweep { .. } => return,
-        };
-        self.give_back(key, answer);
-    }
-
-    /// Gives back a grant or a probe that nobody took out of its answer.
-    pub fn give_back(&self, key: KeyDigest, answer: Answered) {
+    /// Gives back grants or a probe that nobody took out of their answer.
+    pub fn give_back(&self, answer: Answered) {
+        let release = |key, token| self.post(Work::Release { key, token, why: "nobody took the grant".to_owned() });
         match answer {
-            Ok(Reply::Granted { token, .. }) => {
-                self.post(Work::Release { key, token, why: "nobody took the grant".to_owned() });
+            Ok(Reply::Granted(granted)) => release(granted.key, granted.token),
+            Ok(Reply::Transacted { grants, .. }) => {
+                grants.iter().for_each(|granted| release(granted.key, granted.token))
             }
-            Ok(Reply::Probe(_)) => self.post(Work::ProbeOver { key }),
+            Ok(Reply::Probe { key, .. }) => self.post(Work::ProbeOver { key }),
             Ok(_) | Err(_) => {}
         }
     }
@@ -360,7 +362,9 @@ impl Core {
             }
             StoredStanding::Uncertain(_) => (u64::MAX, 0),
         };
-        let now = if limit.saturating_sub(time) > NEAR_MS { coarse } else { self.times.now() };
+        // Without threads nobody else refreshes the coarse time.
+        let far = self.options.threads && limit.saturating_sub(time) > NEAR_MS;
+        let now = if far { coarse } else { self.times.now() };
         (record.seen(now, self.holder(record)), now)
     }
 
@@ -374,6 +378,11 @@ impl Core {
     /// The process id of a record's session.
     pub fn pid_of(&self, session: u64) -> Option<u32> {
         self.sessions.read().get(&session).map(|view| view.event.pid)
+    }
+
+    /// What the log says of a session.
+    pub fn session_event(&self, session: u64) -> Option<SessionEvent> {
+        self.sessions.read().get(&session).map(|view| view.event.clone())
     }
 
     /// Notes a session that the log now has.
@@ -409,8 +418,8 @@ impl Core {
         if !kept {
             return Ok(not_kept);
         }
-        let cached = self.index.read(key, |now, body| (now.link == record.link).then(|| body.cloned()).flatten());
-        if let Some(outcome) = cached.flatten() {
+        let slot = self.index.look(key).filter(|(now, _)| now.link == record.link).map(|(_, slot)| slot);
+        if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record.link)) {
             return Ok(Stored::Kept(outcome));
         }
         let Some(outcome) = self.heard(self.store()?.body(record.link, kind, error))? else {
@@ -423,28 +432,39 @@ impl Core {
         if outcome.body().len() as u64 != u64::from(record.body_len) {
             return Err(Error::damaged(format!("outcome {} is not as long as its event says", record.link)));
         }
-        if self.index.cache(key, record.link, Some(outcome.clone())) {
-            self.cached(key, record.link, outcome.body().len());
+        if let Some(slot) = slot {
+            self.cache(slot, record.link, outcome.clone());
         }
         Ok(Stored::Kept(outcome))
     }
 
-    /// Notes a body that was put into the index, and takes out the oldest over the limit.
-    pub fn cached(&self, key: &KeyDigest, row: u64, bytes: usize) {
+    /// Caches a body, and takes out the oldest over the limit.
+    pub fn cache(&self, slot: SlotId, row: u64, body: Outcome) {
+        let bytes = body.body().len();
+        if bytes > self.options.cache_bytes {
+            return;
+        }
+        self.index.cache(slot, Some((row, body)));
         let mut cache = self.cache.lock();
-        cache.order.push_back((*key, row, bytes));
+        cache.order.push_back((slot, row, bytes));
         cache.bytes += bytes;
         while cache.bytes > self.options.cache_bytes
-            && let Some((key, row, bytes)) = cache.order.pop_front()
+            && let Some((slot, row, bytes)) = cache.order.pop_front()
         {
             cache.bytes -= bytes;
-            self.index.cache(&key, row, None);
+            self.index.uncache(slot, row);
         }
     }
 
     /// Looks again at a key once the boot-time clock says so.
     pub fn wake_later(&self, at_ms: u64, key: KeyDigest) {
-        self.alarms.lock().heap.push(Reverse((at_ms, key)));
+        let mut alarms = self.alarms.lock();
+        if alarms.next.get(&key).is_some_and(|next| *next <= at_ms) {
+            return;
+        }
+        alarms.next.insert(key, at_ms);
+        alarms.heap.push(Reverse((at_ms, key)));
+        drop(alarms);
         self.alarm.notify_one();
     }
 
@@ -455,6 +475,9 @@ impl Core {
             && at <= now_ms
         {
             alarms.heap.pop();
+            if alarms.next.get(&key) == Some(&at) {
+                alarms.next.remove(&key);
+            }
             due.push(key);
         }
         due
@@ -568,10 +591,16 @@ impl Core {
     /// Calls after the first do nothing.
     pub fn close(&self) -> Result<()> {
         if !self.session.is_own_process() {
+            // The file is the parent's: redb would write to it, and unlock it, as it is dropped here.
+            if let Some(mut store) = self.store.try_write() {
+                std::mem::forget(store.take());
+            }
             return self.session.check_process();
         }
         self.stop_keeper();
         self.line.close();
+        // This may be the writer's thread, in a waker: nobody else would answer whom the join waits for.
+        self.write_line();
         let threads = std::mem::take(&mut *self.threads.lock());
         let me = std::thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {
@@ -635,6 +664,12 @@ impl Core {
         let pen = self.line.pen();
         let records = pen.open.values().filter_map(|key| self.index.get(key));
         records.filter(|record| record.link == pen.own && record.standing == StoredStanding::InProgress).count() as u64
+    }
+
+    /// Returns once what is being committed is published: a reader that met a file newer than the
+    /// memory looks again after this.
+    pub fn wait_for_writer(&self) {
+        drop(self.line.pen());
     }
 
     /// The outcome's body by its row, for the history.

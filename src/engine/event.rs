@@ -53,6 +53,10 @@ pub(crate) enum Event {
     Moved(Box<MovedEvent>),
     /// Somebody took over a file that its anchor did not vouch for.
     Adopted(AdoptedEvent),
+    /// A cell was written or deleted. The whole of it: the row before is garbage.
+    Cell(CellEvent),
+    /// An approval changed. The whole of it: the row before is garbage.
+    Approval(Box<ApprovalEvent>),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +83,7 @@ pub(crate) struct GrantEvent {
     /// Early time at which the lease ends, in milliseconds; [`FOREVER`] for none.
     pub lease_until_ms: u64,
     pub terms: Terms,
-    /// Whether this grant goes on for one whose holder is gone (a resend or a probe's verdict).
+    /// Whether this grant goes on for one whose holder is gone (a resend).
     pub resumed: bool,
     pub scope: String,
     pub label: String,
@@ -257,6 +261,67 @@ pub(crate) struct AdoptedEvent {
     pub why: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CellEvent {
+    pub name: String,
+    /// The sequence of the write, which this keeps when the row is written again.
+    pub version: u64,
+    /// The value, in `outcomes`; `None` where the cell was deleted.
+    pub value: Option<Body>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ApprovalEvent {
+    /// The sequence under which it was first written.
+    pub id: u64,
+    pub key: [u8; 32],
+    /// Digest of the complete canonical arguments that the approver was shown.
+    pub args: [u8; 32],
+    /// Early time after which it may no longer be spent, in milliseconds.
+    pub deadline_ms: u64,
+    /// How long it is remembered after its last change, in seconds.
+    pub remember_s: u32,
+    pub decision: DecisionRule,
+    /// The token that spent it; 0 where none has.
+    pub spent_by: u64,
+    /// Late time of the last change, in milliseconds.
+    pub changed_ms: u64,
+    /// What the approver was shown, in `outcomes`.
+    pub shown: Body,
+    pub scope: String,
+    pub label: String,
+    pub lines: Vec<ApprovalLine>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum DecisionRule {
+    Pending,
+    Approved,
+    Denied,
+    Withdrawn,
+}
+
+/// One line of what happened to an approval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ApprovalLine {
+    pub what: ApprovalWhat,
+    pub token: u64,
+    pub wall_ms: u64,
+    pub by: String,
+    pub why: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ApprovalWhat {
+    Requested,
+    Approved,
+    Denied,
+    Withdrawn,
+    Spent,
+    Returned,
+    Redacted,
+}
+
 impl Body {
     /// No outcome at all.
     pub const NONE: Body =
@@ -276,7 +341,7 @@ impl Event {
     /// The key that the event is about.
     pub fn key(&self) -> Option<&[u8; 32]> {
         match self {
-            Event::Session(_) | Event::Adopted(_) => None,
+            Event::Session(_) | Event::Adopted(_) | Event::Cell(_) | Event::Approval(_) => None,
             Event::Grant(event) => Some(&event.key),
             Event::Renew(event) => Some(&event.key),
             Event::Settle(event) => Some(&event.key),
@@ -295,6 +360,8 @@ impl Event {
             Event::Resolve(event) => Some(&event.body),
             Event::Late(event) => Some(&event.body),
             Event::Moved(event) => Some(&event.body),
+            Event::Cell(event) => event.value.as_ref(),
+            Event::Approval(event) => Some(&event.shown),
             Event::Session(_)
             | Event::Adopted(_)
             | Event::Grant(_)

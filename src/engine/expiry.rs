@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::engine::clock::Now;
 use crate::engine::codec;
-use crate::engine::event::{Body, Event, FOREVER, GrantEvent, MovedEvent, StandingRule};
+use crate::engine::event::{ApprovalEvent, Body, Event, FOREVER, GrantEvent, MovedEvent, StandingRule, Told};
 use crate::engine::history::Chain;
-use crate::engine::index::SlotId;
+use crate::engine::index::{KeyDigest, SlotId};
 use crate::engine::state::{Record, Stored, seconds};
-use crate::engine::writer::Turn;
+use crate::engine::turn::Turn;
 use crate::error::{Error, Result};
 
 /// What a sweep did.
@@ -24,6 +24,8 @@ pub struct Swept {
     pub keys: u64,
     /// Outcome bodies that were dropped from the file.
     pub bodies: u64,
+    /// Approvals that were forgotten, each with what its approver was shown.
+    pub approvals: u64,
     /// Rows of the log that were removed.
     pub rows: u64,
     /// Keys that were written again, so that older rows could go.
@@ -37,6 +39,8 @@ pub(crate) struct Due {
     keys: BTreeMap<u32, VecDeque<(u32, SlotId)>>,
     /// By retention in seconds: when it was stored (late time in milliseconds) and its row.
     bodies: BTreeMap<u32, VecDeque<(u64, u64)>>,
+    /// By retention in seconds: when it last changed (late time in milliseconds) and its id.
+    approvals: BTreeMap<u32, VecDeque<(u64, u64)>>,
 }
 
 /// Rows of the log that one sweep reads at most.
@@ -44,6 +48,9 @@ const STRETCH_ROWS: usize = 512;
 
 /// Bodies that one sweep drops at most.
 const BODIES_MAX: usize = 512;
+
+/// Approvals that one sweep forgets at most.
+const APPROVALS_MAX: usize = 512;
 
 /// The log is cleaned once more than this many rows, and more than a quarter of them, are garbage.
 const GARBAGE_ROWS_MIN: u64 = 1024;
@@ -64,6 +71,18 @@ impl Due {
         }
     }
 
+    /// Notes an approval that was changed.
+    pub fn approval_of(&mut self, event: &ApprovalEvent) {
+        self.approval(event.id, event.remember_s, event.changed_ms);
+    }
+
+    /// Notes that an approval is to be looked at when its retention has passed since `late_ms`.
+    pub fn approval(&mut self, id: u64, remember_s: u32, late_ms: u64) {
+        if remember_s != u32::MAX {
+            self.approvals.entry(remember_s).or_default().push_back((late_ms, id));
+        }
+    }
+
     /// Puts every queue into the order of time, after a scan that met moved keys out of order, and
     /// leaves out bodies older than the first that is stored.
     pub fn settle_order(&mut self, first_body: Option<u64>) {
@@ -77,12 +96,18 @@ impl Due {
             queue.retain(|(_, row)| *row >= first);
             queue.make_contiguous().sort_unstable();
         }
+        for queue in self.approvals.values_mut() {
+            queue.make_contiguous().sort_unstable();
+        }
     }
 
     /// Whether a key or a body is due.
     pub fn is_due(&self, now: Now) -> bool {
         let key = self.keys.iter().any(|(keep, queue)| queue.front().is_some_and(|(at, _)| key_due(*at, *keep, now)));
-        key || self.bodies.iter().any(|(keep, queue)| queue.front().is_some_and(|(at, _)| body_due(*at, *keep, now)))
+        let due = |(keep, queue): (&u32, &VecDeque<(u64, u64)>)| {
+            queue.front().is_some_and(|(at, _)| body_due(*at, *keep, now))
+        };
+        key || self.bodies.iter().any(due) || self.approvals.iter().any(due)
     }
 
     /// The slots of up to `limit` keys that are due, and may have changed since.
@@ -102,18 +127,27 @@ impl Due {
 
     /// The rows of up to `limit` bodies that are due.
     fn take_bodies(&mut self, now: Now, limit: usize) -> Vec<u64> {
-        let mut rows = Vec::new();
-        for (keep, queue) in &mut self.bodies {
-            while let Some((at, row)) = queue.front().copied()
-                && rows.len() < limit
-                && body_due(at, *keep, now)
-            {
-                queue.pop_front();
-                rows.push(row);
-            }
-        }
-        rows
+        take_due(&mut self.bodies, now, limit)
     }
+
+    /// The ids of up to `limit` approvals that are due, and may have changed since.
+    pub fn take_approvals(&mut self, now: Now, limit: usize) -> Vec<u64> {
+        take_due(&mut self.approvals, now, limit)
+    }
+}
+
+fn take_due(queues: &mut BTreeMap<u32, VecDeque<(u64, u64)>>, now: Now, limit: usize) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    for (keep, queue) in queues {
+        while let Some((at, number)) = queue.front().copied()
+            && numbers.len() < limit
+            && body_due(at, *keep, now)
+        {
+            queue.pop_front();
+            numbers.push(number);
+        }
+    }
+    numbers
 }
 
 /// Whole seconds: a key may be met up to a second after it is due, never before.
@@ -132,7 +166,7 @@ impl Turn<'_> {
         let mut swept = Swept::default();
         for slot in self.pen.due.take_keys(self.now, limit) {
             let Some((key, record)) = self.core.index.at(slot) else { continue };
-            // This batch may have granted the key anew: its life in the index is the old one.
+            // What this batch granted anew is not in the index yet, and must not be forgotten.
             if self.is_changed(&key) {
                 continue;
             }
@@ -142,10 +176,16 @@ impl Turn<'_> {
             }
         }
         for row in self.pen.due.take_bodies(self.now, BODIES_MAX) {
-            self.drop_body(row);
-            swept.bodies += 1;
+            // The queue is built from the log, which outlives its bodies: after an opening many are long gone.
+            let here = self.pen.batch.bodies.iter().any(|(number, _)| *number == row);
+            if here || self.store()?.has_body(row)? {
+                self.drop_body(row);
+                swept.bodies += 1;
+            }
         }
-        if self.is_dirty() {
+        swept.approvals += self.sweep_approvals(APPROVALS_MAX);
+        // Once in a batch: the file still shows the rows that an earlier sweep of it takes out.
+        if self.is_dirty() && !self.drops_rows() {
             self.clean(&mut swept)?;
         }
         Ok(swept)
@@ -158,9 +198,11 @@ impl Turn<'_> {
 
     fn clean(&mut self, swept: &mut Swept) -> Result<()> {
         let mut stretch: Vec<(u64, Vec<u8>)> = Vec::with_capacity(STRETCH_ROWS);
-        // Only rows that are committed: this batch's own have no row in the file yet.
+        // Only rows that are committed: this batch's own have no row in the file yet. And none that a
+        // sweep before this one in the same batch took out: the file still has those.
+        let begin = self.pen.batch.dead_rows.last().map_or(0, |row| row.saturating_add(1));
         let end = self.pen.meta.next_sequence;
-        self.store()?.scan(0..end, |sequence, row| {
+        self.store()?.scan(begin..end, |sequence, row| {
             stretch.push((sequence, row.to_vec()));
             Ok(stretch.len() < STRETCH_ROWS)
         })?;
@@ -172,6 +214,8 @@ impl Turn<'_> {
                     self.write_row(0, 0, entry.event.clone())?;
                     true
                 }
+                Event::Cell(event) => self.keep_cell(sequence, event)?,
+                Event::Approval(event) => self.keep_approval(sequence, event)?,
                 Event::Grant(_)
                 | Event::Renew(_)
                 | Event::Settle(_)
@@ -207,22 +251,56 @@ impl Turn<'_> {
     /// the row is garbage.
     fn keep_key(&mut self, sequence: u64, event: &Event, swept: &mut Swept) -> Result<bool> {
         let Some(key) = event.key() else { return Ok(false) };
-        let Some(record) = self.load(key)? else { return Ok(false) };
-        if record.is_forgotten(self.now) {
-            self.forget(key);
+        let record = self.load(key)?;
+        let live = record.filter(|record| !record.is_forgotten(self.now));
+        let Some(record) = live else {
+            if record.is_some() {
+                self.forget(key);
+            }
+            self.drop_bodies_of(sequence, event, None);
             return Ok(false);
-        }
+        };
         let chain = self.chain(&record)?;
         if !chain.rows().any(|row| row == sequence) {
+            self.drop_bodies_of(sequence, event, Some(&chain));
             return Ok(false);
         }
-        let moved = moved(&record, &chain)?;
-        let (at, entry) = self.write_row(record.token, 0, Event::Moved(Box::new(moved)))?;
-        self.replace(key, at, &entry);
-        // All rows of the chain are garbage now but the new one; this very row goes at once.
-        self.pen.garbage += chain.rows().count().saturating_sub(1) as u64;
+        self.move_chain(key, &record, &chain)?;
+        // This very row goes at once.
+        self.pen.garbage = self.pen.garbage.saturating_sub(1);
         swept.moved += 1;
         Ok(true)
+    }
+
+    /// Writes a key again, whole. All rows of its chain are garbage then but the new one.
+    pub fn rewrite(&mut self, key: &KeyDigest, record: &Record) -> Result<Option<Record>> {
+        let chain = self.chain(record)?;
+        self.move_chain(key, record, &chain)?;
+        self.load(key)
+    }
+
+    fn move_chain(&mut self, key: &KeyDigest, record: &Record, chain: &Chain) -> Result<()> {
+        let moved = moved(record, chain)?;
+        let (at, entry) = self.write_row(record.token, 0, Event::Moved(Box::new(moved)))?;
+        self.replace(key, at, &entry);
+        self.pen.garbage += chain.rows().count() as u64;
+        Ok(())
+    }
+
+    /// Drops the bodies of a row that goes, but those that the key's chain still names: once the row is
+    /// gone nobody else knows of them, and the due queue is built from the rows at the next opening.
+    fn drop_bodies_of(&mut self, sequence: u64, event: &Event, chain: Option<&Chain>) {
+        let history = match event {
+            Event::Moved(moved) => moved.history.as_slice(),
+            _ => &[],
+        };
+        let bodies = event.body().into_iter().chain(history.iter().filter_map(|told| told.body.as_ref()));
+        for row in bodies.filter_map(|body| body.row(sequence)) {
+            let names = |told: &Told| told.body.and_then(|body| body.row(0)) == Some(row);
+            if !chain.is_some_and(|chain| chain.told().any(names)) {
+                self.drop_body(row);
+            }
+        }
     }
 }
 
@@ -231,7 +309,7 @@ pub(crate) fn is_dirty(garbage: u64, count: u64) -> bool {
     garbage > GARBAGE_ROWS_MIN && garbage > count / 4
 }
 
-fn moved(record: &Record, chain: &Chain) -> Result<MovedEvent> {
+pub(crate) fn moved(record: &Record, chain: &Chain) -> Result<MovedEvent> {
     let grant =
         chain.grant().ok_or_else(|| Error::damaged(format!("token {} has no grant in the log", record.token)))?;
     let lease_until_ms = if record.standing == Stored::InProgress { record.at } else { FOREVER };

@@ -6,7 +6,7 @@ use crate::engine::index::KeyDigest;
 use crate::engine::replay;
 use crate::engine::state::Record;
 use crate::engine::store::Store;
-use crate::engine::writer::Turn;
+use crate::engine::turn::Turn;
 use crate::error::{Error, Result};
 
 /// The events of one key's life, oldest first.
@@ -18,7 +18,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// Follows the chain from its newest event. `row` gives the bytes of a row.
-    fn follow(last: u64, mut row: impl FnMut(u64) -> Result<Option<Vec<u8>>>) -> Result<Self> {
+    pub fn follow(last: u64, mut row: impl FnMut(u64) -> Result<Option<Vec<u8>>>) -> Result<Self> {
         let mut entries = Vec::new();
         let mut history = Vec::new();
         let mut sequence = last;
@@ -72,7 +72,9 @@ impl Chain {
             | Event::Doubt(_)
             | Event::Resolve(_)
             | Event::Late(_)
-            | Event::Adopted(_) => None,
+            | Event::Adopted(_)
+            | Event::Cell(_)
+            | Event::Approval(_) => None,
         })
     }
 
@@ -88,7 +90,9 @@ impl Chain {
             | Event::Release(_)
             | Event::Doubt(_)
             | Event::Late(_)
-            | Event::Adopted(_) => None,
+            | Event::Adopted(_)
+            | Event::Cell(_)
+            | Event::Approval(_) => None,
         })
     }
 
@@ -100,7 +104,12 @@ impl Chain {
     /// The wall clock when the key's standing began, in milliseconds.
     pub fn since_ms(&self) -> u64 {
         let began = self.entries.iter().rev().find(|(_, entry)| match &entry.event {
-            Event::Renew(_) | Event::Late(_) | Event::Session(_) | Event::Adopted(_) => false,
+            Event::Renew(_)
+            | Event::Late(_)
+            | Event::Session(_)
+            | Event::Adopted(_)
+            | Event::Cell(_)
+            | Event::Approval(_) => false,
             Event::Grant(_)
             | Event::Settle(_)
             | Event::Release(_)

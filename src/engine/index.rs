@@ -1,126 +1,204 @@
 //! The state of every live key, in memory: what a check reads and a decision is made on.
 //!
-//! 1,024 shards by the first bits of the key, each with its own lock, its own small hash table of
-//! slot numbers and its slots in chunks that never move. A table grows by itself and alone, so that
-//! no growth stops a writer for long; a lock is held for one look-up or one change, never across a
-//! sync. Nothing here is ever evicted but outcome bodies: no cache decides a grant.
+//! 256 shards by the first bits of the key. A shard is an open-addressed table of slot numbers and the
+//! slots, all of them atomics. A reader takes no lock and writes nothing: it reads the shard's version,
+//! looks, and looks again where the version has changed (a sequence lock). Writers of one shard take
+//! turns. Tables and chunks of slots only ever grow, each shard alone and by an eighth at most, so that
+//! no growth stops a writer for long.
+//!
+//! Nothing here is ever evicted but outcome bodies, which lie beside the slots: no cache decides a grant.
 
-use std::mem::size_of;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashSet};
 
 use crate::engine::state::Record;
-use crate::engine::sync::RwLock;
+use crate::engine::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use crate::engine::sync::{Mutex, RwLock};
 use crate::outcome::Outcome;
 
 /// A key's digest.
 pub(crate) type KeyDigest = [u8; 32];
 
-// Schedules are explored on few shards: the locks are what matters there.
-const SHARD_BITS: u32 = if cfg!(onceledger_shuttle) { 2 } else { 10 };
+// Schedules are explored on few shards: the sequence lock is what matters there.
+const SHARD_BITS: u32 = if cfg!(onceledger_shuttle) { 2 } else { 8 };
 const SHARDS: usize = 1 << SHARD_BITS;
-const CHUNK: usize = 32;
-
-/// The whole index.
-pub(crate) struct Index {
-    shards: Box<[CachePadded<RwLock<Shard>>]>,
-}
-
-#[derive(Default)]
-struct Shard {
-    /// Slot numbers by the key's hash.
-    table: HashTable<u32>,
-    chunks: Vec<Box<[Slot; CHUNK]>>,
-    free: Vec<u32>,
-}
-
-struct Slot {
-    key: KeyDigest,
-    record: Record,
-    /// The outcome's body, where it is cached.
-    body: Option<Outcome>,
-}
-
-/// A live claim must fit into 160 bytes with its share of table and due queue.
-const _: () = assert!(size_of::<Slot>() <= 136);
+const SLOT_BITS: u32 = 32 - SHARD_BITS;
 
 /// Names a slot across shards: which shard, which slot in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId(u32);
 
-const SLOT_BITS: u32 = 32 - SHARD_BITS;
+/// The whole index.
+pub(crate) struct Index {
+    shards: Box<[CachePadded<Shard>]>,
+}
+
+struct Shard {
+    /// Odd while a writer changes the shard; different after.
+    version: AtomicU64,
+    /// Which of the tables is in use.
+    level: AtomicU8,
+    tables: [OnceLock<Box<[AtomicU32]>>; LEVELS],
+    slots: Slots,
+    writer: Mutex<Writer>,
+}
+
+/// What only the writer of a shard needs.
+#[derive(Default)]
+struct Writer {
+    /// Slots in use.
+    live: u32,
+    /// Slots ever used: the next new one.
+    end: u32,
+    free: Vec<u32>,
+}
+
+/// Tables have 2^4 buckets at first and double.
+const FIRST_LEVEL_BITS: u32 = 4;
+const LEVELS: usize = (SLOT_BITS + 2 - FIRST_LEVEL_BITS) as usize;
+
+/// A bucket is 0 where it is empty, or a slot's number plus one under a tag of the key's hash.
+const TAG_SHIFT: u32 = SLOT_BITS + 1;
+
+/// One key and its record, in two cache lines.
+#[repr(align(64))]
+struct Slot([AtomicU64; SLOT_WORDS]);
+
+const KEY_WORDS: usize = 4;
+const SLOT_WORDS: usize = KEY_WORDS + Record::WORDS;
+
+/// A live claim must fit into 160 bytes with its share of table and due queue.
+const _: () = assert!(size_of::<Slot>() == 128);
+
+/// Slots in chunks that never move. The n-th group of eight chunks doubles what is there.
+struct Slots {
+    chunks: [OnceLock<Chunk>; CHUNKS],
+}
+
+struct Chunk {
+    slots: Box<[Slot]>,
+    /// Cached bodies, by slot, with the row each was read from. Made with the first of them.
+    bodies: OnceLock<Box<[Body]>>,
+}
+
+/// A cached body and its row.
+type Body = RwLock<Option<(u64, Outcome)>>;
+
+/// Slots of the first group of chunks.
+const FIRST_GROUP_BITS: u32 = 5;
+const CHUNKS: usize = ((SLOT_BITS - FIRST_GROUP_BITS + 1) * 8) as usize;
 
 fn shard_of(key: &KeyDigest) -> usize {
-    usize::from(u16::from_be_bytes([key[0], key[1]]) >> (16 - SHARD_BITS))
+    usize::from(key[0] >> (8 - SHARD_BITS))
 }
 
 /// Keys are SHA-256 digests: bytes that the shard does not use are as good as any hash.
 fn hash_of(key: &KeyDigest) -> u64 {
-    let [_, _, a, b, c, d, e, f, g, h, ..] = *key;
+    let [_, a, b, c, d, e, f, g, h, ..] = *key;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn tag_of(hash: u64) -> u32 {
+    (hash >> 32) as u32 >> TAG_SHIFT << TAG_SHIFT
+}
+
+fn key_words(key: &KeyDigest) -> [u64; KEY_WORDS] {
+    let (words, _) = key.as_chunks::<8>();
+    std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_le_bytes(*word)))
+}
+
+fn key_of(words: [u64; KEY_WORDS]) -> KeyDigest {
+    let mut key = [0; 32];
+    for (bytes, word) in key.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *bytes = word.to_le_bytes();
+    }
+    key
 }
 
 impl Index {
     pub fn new() -> Self {
-        let shards = (0..SHARDS).map(|_| CachePadded::new(RwLock::new(Shard::default())));
-        Index { shards: shards.collect() }
+        Index { shards: (0..SHARDS).map(|_| CachePadded::new(Shard::new())).collect() }
     }
 
-    fn shard(&self, key: &KeyDigest) -> &RwLock<Shard> {
-        // In range: `shard_of` gives SHARD_BITS bits, and there are 2^SHARD_BITS shards.
+    fn shard(&self, key: &KeyDigest) -> &Shard {
+        // In range: SHARD_BITS bits, and a shard for each.
         &self.shards[shard_of(key)]
     }
 
     /// The record of a key.
     pub fn get(&self, key: &KeyDigest) -> Option<Record> {
-        self.read(key, |record, _| *record)
+        self.look(key).map(|(record, _)| record)
     }
 
-    /// Looks at a key's record and its cached body under the shard's shared lock.
-    pub fn read<T>(&self, key: &KeyDigest, look: impl FnOnce(&Record, Option<&Outcome>) -> T) -> Option<T> {
-        let shard = self.shard(key).read();
-        let slot = shard.find(key)?;
-        Some(look(&slot.record, slot.body.as_ref()))
+    /// The record of a key, and its slot. Takes no lock.
+    pub fn look(&self, key: &KeyDigest) -> Option<(Record, SlotId)> {
+        let (words, hash) = (key_words(key), hash_of(key));
+        let shard = self.shard(key);
+        let found = shard.consistent(|| shard.find(&words, hash).map(|(number, slot)| (number, slot.record())));
+        found.map(|(number, record)| (record, id(shard_of(key), number)))
     }
 
-    /// Puts a key's record in place, with its body where one is to be cached.
-    pub fn put(&self, key: &KeyDigest, record: Record, body: Option<Outcome>) -> SlotId {
-        let number = shard_of(key);
-        self.shard(key).write().put(number, key, record, body)
+    /// A cached body, where the one of this row is cached.
+    pub fn body(&self, id: SlotId, row: u64) -> Option<Outcome> {
+        let (chunk, offset) = self.shards.get((id.0 >> SLOT_BITS) as usize)?.slots.chunk(slot_of(id))?;
+        let body = chunk.bodies.get()?.get(offset)?.read();
+        body.as_ref().filter(|(cached, _)| *cached == row).map(|(_, body)| body.clone())
+    }
+
+    /// Puts a key's record in place.
+    pub fn put(&self, key: &KeyDigest, record: &Record) -> SlotId {
+        id(shard_of(key), self.shard(key).put(key_words(key), hash_of(key), record))
     }
 
     /// Changes a record in place, where the key is there. For marks in memory only.
     pub fn update(&self, key: &KeyDigest, change: impl FnOnce(&mut Record)) -> bool {
-        let mut shard = self.shard(key).write();
-        let slot = shard.find_mut(key);
-        slot.map(|slot| change(&mut slot.record)).is_some()
+        let shard = self.shard(key);
+        let _writer = shard.writer.lock();
+        let Some((_, slot)) = shard.find(&key_words(key), hash_of(key)) else { return false };
+        let mut record = slot.record();
+        change(&mut record);
+        shard.change(|| slot.set_record(&record));
+        true
     }
 
-    /// Caches a body beside a record that still has it. False where it does not.
-    pub fn cache(&self, key: &KeyDigest, row: u64, body: Option<Outcome>) -> bool {
-        let mut shard = self.shard(key).write();
-        match shard.find_mut(key) {
-            Some(slot) if slot.record.link == row => {
-                slot.body = body;
-                true
+    /// Caches a body in a slot, or takes it out. A slot that has another key by now is no harm: the
+    /// row tells.
+    pub fn cache(&self, id: SlotId, body: Option<(u64, Outcome)>) {
+        let shard = self.shards.get((id.0 >> SLOT_BITS) as usize);
+        let Some((chunk, offset)) = shard.and_then(|shard| shard.slots.chunk(slot_of(id))) else { return };
+        let bodies = chunk.bodies.get_or_init(|| chunk.slots.iter().map(|_| RwLock::new(None)).collect());
+        if let Some(place) = bodies.get(offset) {
+            *place.write() = body;
+        }
+    }
+
+    /// Takes a body out, where it is still the one of this row.
+    pub fn uncache(&self, id: SlotId, row: u64) {
+        let shard = self.shards.get((id.0 >> SLOT_BITS) as usize);
+        let Some((chunk, offset)) = shard.and_then(|shard| shard.slots.chunk(slot_of(id))) else { return };
+        if let Some(place) = chunk.bodies.get().and_then(|bodies| bodies.get(offset)) {
+            let mut place = place.write();
+            if place.as_ref().is_some_and(|(cached, _)| *cached == row) {
+                *place = None;
             }
-            Some(_) | None => false,
         }
     }
 
     /// Forgets a key.
     pub fn remove(&self, key: &KeyDigest) -> Option<Record> {
-        self.shard(key).write().remove(key)
+        self.shard(key).remove(&key_words(key), hash_of(key))
     }
 
     /// The key and record in a slot, where it is in use.
     pub fn at(&self, id: SlotId) -> Option<(KeyDigest, Record)> {
-        let shard = self.shards.get((id.0 >> SLOT_BITS) as usize)?.read();
-        let slot = shard.slot(id.0 & (u32::MAX >> SHARD_BITS))?;
-        // A freed slot keeps its old key; the table says whether it is in use.
-        let used = shard.find(&slot.key).is_some_and(|found| std::ptr::eq(found, slot));
-        used.then_some((slot.key, slot.record))
+        let shard = self.shards.get((id.0 >> SLOT_BITS) as usize)?;
+        shard.consistent(|| {
+            let slot = shard.slots.get(slot_of(id))?;
+            slot.is_used().then(|| (key_of(slot.key()), slot.record()))
+        })
     }
 
     /// The key and record of every live key, shard by shard in ascending order of key, from the
@@ -128,14 +206,12 @@ impl Index {
     pub fn walk(&self, after: Option<&KeyDigest>, mut take: impl FnMut(KeyDigest, Record) -> bool) {
         let first = after.map_or(0, shard_of);
         for shard in self.shards.iter().skip(first) {
-            let mut page: Vec<(KeyDigest, Record)> = {
-                let shard = shard.read();
-                let slots = shard.table.iter().filter_map(|number| shard.slot(*number));
-                slots
-                    .filter(|slot| after.is_none_or(|after| slot.key > *after))
-                    .map(|slot| (slot.key, slot.record))
-                    .collect()
-            };
+            let mut page = Vec::new();
+            shard.for_each(|key, record| {
+                if after.is_none_or(|after| *key > *after) {
+                    page.push((*key, *record));
+                }
+            });
             page.sort_unstable_by_key(|(key, _)| *key);
             for (key, record) in page {
                 if !take(key, record) {
@@ -145,74 +221,407 @@ impl Index {
         }
     }
 
-    /// Looks at every live key, in no order.
+    /// Looks at every live key, in no order. Writers of a shard wait while it is looked at.
     pub fn for_each(&self, mut look: impl FnMut(&KeyDigest, &Record)) {
         for shard in &self.shards {
-            let shard = shard.read();
-            for slot in shard.table.iter().filter_map(|number| shard.slot(*number)) {
-                look(&slot.key, &slot.record);
-            }
+            shard.for_each(&mut look);
         }
-    }
-
-    /// How many keys are live.
-    pub fn len(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.read().table.len() as u64).sum()
     }
 }
 
+fn id(shard: usize, number: u32) -> SlotId {
+    SlotId((shard as u32) << SLOT_BITS | number)
+}
+
+fn slot_of(id: SlotId) -> u32 {
+    id.0 & ((1 << SLOT_BITS) - 1)
+}
+
 impl Shard {
-    fn slot(&self, number: u32) -> Option<&Slot> {
-        self.chunks.get(number as usize / CHUNK).map(|chunk| &chunk[number as usize % CHUNK])
-    }
-
-    fn number(&self, key: &KeyDigest) -> Option<u32> {
-        let same = |number: &u32| self.slot(*number).is_some_and(|slot| slot.key == *key);
-        self.table.find(hash_of(key), same).copied()
-    }
-
-    fn find(&self, key: &KeyDigest) -> Option<&Slot> {
-        self.slot(self.number(key)?)
-    }
-
-    fn find_mut(&mut self, key: &KeyDigest) -> Option<&mut Slot> {
-        let number = self.number(key)? as usize;
-        self.chunks.get_mut(number / CHUNK).map(|chunk| &mut chunk[number % CHUNK])
-    }
-
-    fn put(&mut self, shard: usize, key: &KeyDigest, record: Record, body: Option<Outcome>) -> SlotId {
-        let slot = Slot { key: *key, record, body };
-        let number = match self.number(key) {
-            Some(number) => number,
-            None => self.free.pop().unwrap_or_else(|| self.grow(&slot)),
+    fn new() -> Self {
+        let shard = Shard {
+            version: AtomicU64::new(0),
+            level: AtomicU8::new(0),
+            tables: std::array::from_fn(|_| OnceLock::new()),
+            slots: Slots { chunks: std::array::from_fn(|_| OnceLock::new()) },
+            writer: Mutex::new(Writer::default()),
         };
-        if let Some(chunk) = self.chunks.get_mut(number as usize / CHUNK) {
-            chunk[number as usize % CHUNK] = slot;
-        }
-        if self.number(key).is_none() {
-            let chunks = &self.chunks;
-            let rehash = |number: &u32| hash_of(&chunks[*number as usize / CHUNK][*number as usize % CHUNK].key);
-            self.table.insert_unique(hash_of(key), number, rehash);
-        }
-        SlotId((shard as u32) << SLOT_BITS | number)
+        shard.table(0);
+        shard
     }
 
-    /// Adds a chunk, gives all of its slots but the first to the free list, and returns the first.
-    fn grow(&mut self, like: &Slot) -> u32 {
-        let first = (self.chunks.len() * CHUNK) as u32;
-        let empty = || Slot { key: like.key, record: like.record, body: None };
-        self.chunks.push(Box::new(std::array::from_fn(|_| empty())));
-        self.free.extend((first + 1..first + CHUNK as u32).rev());
-        first
+    /// Runs a look until no writer came between. `look` may see torn values; it must not trust them.
+    fn consistent<T>(&self, look: impl Fn() -> T) -> T {
+        loop {
+            let before = self.version.load(Ordering::Acquire);
+            if before & 1 == 0 {
+                let seen = look();
+                fence(Ordering::Acquire);
+                if self.version.load(Ordering::Relaxed) == before {
+                    return seen;
+                }
+            }
+            crate::engine::sync::spin();
+        }
     }
 
-    fn remove(&mut self, key: &KeyDigest) -> Option<Record> {
-        let number = self.number(key)?;
-        let entry = self.table.find_entry(hash_of(key), |other| *other == number).ok()?;
-        entry.remove();
-        self.free.push(number);
-        let slot = self.chunks.get_mut(number as usize / CHUNK).map(|chunk| &mut chunk[number as usize % CHUNK])?;
-        slot.body = None;
-        Some(slot.record)
+    /// Changes the shard while readers look again. Only with the writer's lock.
+    fn change(&self, change: impl FnOnce()) {
+        let version = self.version.load(Ordering::Relaxed);
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        change();
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    fn table(&self, level: u8) -> &[AtomicU32] {
+        let empty = || (0..1_usize << (FIRST_LEVEL_BITS + u32::from(level))).map(|_| AtomicU32::new(0)).collect();
+        match self.tables.get(usize::from(level)) {
+            Some(table) => table.get_or_init(empty),
+            None => &[],
+        }
+    }
+
+    fn find(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, &Slot)> {
+        let table = self.table(self.level.load(Ordering::Relaxed));
+        let place = self.place(table, words, hash)?;
+        let number = number_in(table.get(place)?.load(Ordering::Relaxed))?;
+        Some((number, self.slots.get(number)?))
+    }
+
+    /// The bucket that holds a key. Bounded: a torn look ends too.
+    fn place(&self, table: &[AtomicU32], words: &[u64; KEY_WORDS], hash: u64) -> Option<usize> {
+        let (mask, tag) = (table.len().wrapping_sub(1), tag_of(hash));
+        for step in 0..table.len() {
+            let place = (hash as usize).wrapping_add(step) & mask;
+            let bucket = table.get(place)?.load(Ordering::Relaxed);
+            let number = number_in(bucket)?;
+            if bucket >> TAG_SHIFT << TAG_SHIFT == tag
+                && self.slots.get(number).is_some_and(|slot| slot.key() == *words)
+            {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    fn put(&self, words: [u64; KEY_WORDS], hash: u64, record: &Record) -> u32 {
+        let mut writer = self.writer.lock();
+        if let Some((number, slot)) = self.find(&words, hash) {
+            self.change(|| slot.set_record(record));
+            return number;
+        }
+        let number = writer.free.pop().unwrap_or_else(|| {
+            writer.end += 1;
+            writer.end - 1
+        });
+        writer.live += 1;
+        let slot = self.slots.make(number);
+        let level = self.level.load(Ordering::Relaxed);
+        // At most three quarters full.
+        let full = writer.live as usize * 4 > self.table(level).len() * 3;
+        self.change(|| {
+            slot.set(words, record);
+            if full {
+                self.rebuild(level + 1);
+            } else {
+                enter(self.table(level), hash, number);
+            }
+        });
+        number
+    }
+
+    /// Fills a larger table with every slot in use.
+    fn rebuild(&self, level: u8) {
+        let table = self.table(level);
+        for slot in self.slots.used() {
+            enter(table, hash_of(&key_of(slot.1.key())), slot.0);
+        }
+        self.level.store(level, Ordering::Relaxed);
+    }
+
+    fn remove(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<Record> {
+        let mut writer = self.writer.lock();
+        let (number, slot) = self.find(words, hash)?;
+        let table = self.table(self.level.load(Ordering::Relaxed));
+        let place = self.place(table, words, hash)?;
+        let record = slot.record();
+        self.change(|| {
+            slot.free();
+            self.close_gap(table, place);
+        });
+        writer.live = writer.live.saturating_sub(1);
+        writer.free.push(number);
+        drop(writer);
+        // Its body goes too, where one was cached.
+        if let Some((chunk, offset)) = self.slots.chunk(number)
+            && let Some(place) = chunk.bodies.get().and_then(|bodies| bodies.get(offset))
+        {
+            *place.write() = None;
+        }
+        Some(record)
+    }
+
+    /// Empties a bucket and moves those back that had gone past it.
+    fn close_gap(&self, table: &[AtomicU32], mut gap: usize) {
+        let mask = table.len().wrapping_sub(1);
+        let bucket = |place: usize| table.get(place & mask);
+        let mut next = gap;
+        loop {
+            next = next.wrapping_add(1) & mask;
+            let value = bucket(next).map_or(0, |bucket| bucket.load(Ordering::Relaxed));
+            let Some(slot) = number_in(value).and_then(|number| self.slots.get(number)) else { break };
+            let home = hash_of(&key_of(slot.key())) as usize & mask;
+            // It may move back where its home is not between the gap (excluded) and itself.
+            if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
+                if let Some(bucket) = bucket(gap) {
+                    bucket.store(value, Ordering::Relaxed);
+                }
+                gap = next;
+            }
+        }
+        if let Some(bucket) = bucket(gap) {
+            bucket.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn for_each(&self, mut look: impl FnMut(&KeyDigest, &Record)) {
+        let _writer = self.writer.lock();
+        for (_, slot) in self.slots.used() {
+            look(&key_of(slot.key()), &slot.record());
+        }
+    }
+}
+
+fn number_in(bucket: u32) -> Option<u32> {
+    (bucket & ((1 << TAG_SHIFT) - 1)).checked_sub(1)
+}
+
+/// Puts a slot's number into the first empty bucket after its home.
+fn enter(table: &[AtomicU32], hash: u64, number: u32) {
+    let mask = table.len().wrapping_sub(1);
+    for step in 0..table.len() {
+        let Some(bucket) = table.get((hash as usize).wrapping_add(step) & mask) else { return };
+        if bucket.load(Ordering::Relaxed) == 0 {
+            bucket.store((number + 1) | tag_of(hash), Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+impl Slots {
+    /// Where a slot is: which chunk, and where in it.
+    fn locate(number: u32) -> (usize, usize, usize) {
+        let shifted = number + (1 << FIRST_GROUP_BITS);
+        let group = shifted.ilog2();
+        let chunk_bits = group - 3;
+        let chunk = ((group - FIRST_GROUP_BITS) << 3) + (shifted >> chunk_bits & 7);
+        let offset = shifted & ((1 << chunk_bits) - 1);
+        (chunk as usize, offset as usize, 1 << chunk_bits)
+    }
+
+    fn chunk(&self, number: u32) -> Option<(&Chunk, usize)> {
+        let (chunk, offset, _) = Slots::locate(number);
+        Some((self.chunks.get(chunk)?.get()?, offset))
+    }
+
+    fn get(&self, number: u32) -> Option<&Slot> {
+        let (chunk, offset) = self.chunk(number)?;
+        chunk.slots.get(offset)
+    }
+
+    /// The slot, with its chunk made where it is the first in it.
+    fn make(&self, number: u32) -> &Slot {
+        let (chunk, offset, len) = Slots::locate(number);
+        let empty = || Chunk { slots: (0..len).map(|_| Slot::new()).collect(), bodies: OnceLock::new() };
+        // In range: a number has SLOT_BITS bits, and there are chunks for all of them.
+        &self.chunks[chunk].get_or_init(empty).slots[offset]
+    }
+
+    fn used(&self) -> impl Iterator<Item = (u32, &Slot)> {
+        let chunks = self.chunks.iter().map_while(OnceLock::get);
+        let slots = chunks.flat_map(|chunk| chunk.slots.iter());
+        (0_u32..).zip(slots).filter(|(_, slot)| slot.is_used())
+    }
+}
+
+impl Slot {
+    fn new() -> Self {
+        let slot = Slot(std::array::from_fn(|_| AtomicU64::new(0)));
+        slot.free();
+        slot
+    }
+
+    fn load<const N: usize>(&self, first: usize) -> [u64; N] {
+        std::array::from_fn(|at| self.0.get(first + at).map_or(0, |word| word.load(Ordering::Relaxed)))
+    }
+
+    fn store(&self, first: usize, words: &[u64]) {
+        for (place, word) in self.0.iter().skip(first).zip(words) {
+            place.store(*word, Ordering::Relaxed);
+        }
+    }
+
+    fn key(&self) -> [u64; KEY_WORDS] {
+        self.load(0)
+    }
+
+    fn record(&self) -> Record {
+        Record::from_words(self.load(KEY_WORDS))
+    }
+
+    fn set(&self, key: [u64; KEY_WORDS], record: &Record) {
+        self.store(0, &key);
+        self.set_record(record);
+    }
+
+    fn set_record(&self, record: &Record) {
+        self.store(KEY_WORDS, &record.to_words());
+    }
+
+    /// A slot whose last word says nothing is free.
+    fn free(&self) {
+        self.store(SLOT_WORDS - 1, &[Record::NOTHING]);
+    }
+
+    fn is_used(&self) -> bool {
+        self.load::<1>(SLOT_WORDS - 1) != [Record::NOTHING]
+    }
+}
+
+/// Keys are digests and tokens are counters: their own bits serve as the hash.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct OwnBits(u64);
+
+impl Hasher for OwnBits {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(first) = bytes.first_chunk::<8>() {
+            self.0 = u64::from_le_bytes(*first);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn write_u64(&mut self, number: u64) {
+        // The golden ratio spreads consecutive tokens over all bits.
+        self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+type Bits = BuildHasherDefault<OwnBits>;
+pub(crate) type DigestSet = HashSet<KeyDigest, Bits>;
+pub(crate) type DigestMap<V> = HashMap<KeyDigest, V, Bits>;
+pub(crate) type TokenMap<V> = HashMap<u64, V, Bits>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::event::{Reason, RecoveryRule};
+    use crate::engine::state::{Form, PackedRule, Stored};
+    use crate::outcome::Kind;
+    use std::collections::BTreeMap;
+
+    fn record(token: u64) -> Record {
+        Record {
+            fingerprint: [token as u8; 32],
+            token,
+            last: token.wrapping_add(1),
+            at: !token,
+            link: token.rotate_left(7),
+            first_attempt_s: 1,
+            attempt: 2,
+            body_len: 3,
+            keep_s: 4,
+            remember_s: 5,
+            since_s: 6,
+            rule: PackedRule::new(RecoveryRule::Resend(7)),
+            standing: Stored::Uncertain(Reason::Panicked),
+            form: Form::new(Kind::Text, true).marked(),
+            rows: 9,
+        }
+    }
+
+    /// Few shards and few homes, so that tables grow, wrap and close gaps.
+    fn key(number: u64) -> KeyDigest {
+        let mut key = [0; 32];
+        key[0] = (number % 3) as u8;
+        key[1] = (number % 11) as u8 * 23;
+        key[16..24].copy_from_slice(&number.to_le_bytes());
+        key
+    }
+
+    #[test]
+    fn a_record_survives_its_words() {
+        for token in [0, 1, u64::MAX, 1 << 40] {
+            assert_eq!(Record::from_words(record(token).to_words()), record(token));
+        }
+    }
+
+    #[test]
+    fn the_index_agrees_with_a_map_whatever_is_put_and_removed() {
+        let index = Index::new();
+        let mut map = BTreeMap::new();
+        let mut random = 0x1234_5678_u64;
+        for step in 0..40_000_u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = (random >> 33) % 3000;
+            if random >> 60 < 9 {
+                let id = index.put(&key(number), &record(step));
+                map.insert(key(number), record(step));
+                assert_eq!(index.at(id), Some((key(number), record(step))));
+            } else {
+                assert_eq!(index.remove(&key(number)), map.remove(&key(number)), "step {step}");
+            }
+            assert_eq!(index.get(&key(number)), map.get(&key(number)).copied(), "step {step}");
+        }
+        let mut seen = Vec::new();
+        index.walk(None, |key, record| {
+            seen.push((key, record));
+            true
+        });
+        assert_eq!(seen, map.into_iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn slots_of_all_numbers_have_a_place_of_their_own() {
+        let mut expected = (0, 0);
+        for number in 0..200_000 {
+            let (chunk, offset, len) = Slots::locate(number);
+            assert_eq!((chunk, offset), expected, "slot {number}");
+            expected = if offset + 1 == len { (chunk + 1, 0) } else { (chunk, offset + 1) };
+        }
+        let (chunk, _, _) = Slots::locate((1 << SLOT_BITS) - 1);
+        assert!(chunk < CHUNKS);
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_a_record() {
+        let (index, done) = (&Index::new(), &std::sync::atomic::AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                        for number in 0..64 {
+                            if let Some(seen) = index.get(&key(number)) {
+                                assert_eq!(seen, record(seen.token), "half a record");
+                            }
+                        }
+                    }
+                });
+            }
+            for step in 0..30_000 {
+                let number = step % 64;
+                if step % 5 == 0 {
+                    index.remove(&key(number));
+                } else {
+                    index.put(&key(number), &record(step));
+                }
+            }
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
     }
 }

@@ -14,10 +14,14 @@ pub(crate) mod index;
 pub(crate) mod line;
 pub(crate) mod recover;
 pub(crate) mod replay;
+pub(crate) mod request;
+pub(crate) mod rulings;
 #[cfg(all(test, onceledger_shuttle))]
 mod schedules;
 pub(crate) mod session;
+pub(crate) mod side;
 pub(crate) mod state;
 pub(crate) mod store;
 pub(crate) mod sync;
+pub(crate) mod turn;
 pub(crate) mod writer;

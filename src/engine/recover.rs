@@ -19,10 +19,12 @@ use crate::engine::files::{Disk, DiskFile, FileSystem, LockKind, Mode, Node};
 use crate::engine::index::Index;
 use crate::engine::replay;
 use crate::engine::session::{self, Session};
+use crate::engine::side::Side;
 use crate::engine::state::{Holder, Stored};
 use crate::engine::store::Store;
 use crate::engine::sync::Arc;
-use crate::engine::writer::{self, Pen, SessionRow, Turn};
+use crate::engine::turn::Turn;
+use crate::engine::writer::{self, Pen, SessionRow};
 use crate::error::{Error, ErrorKind, Result};
 
 /// What the caller wants of the path.
@@ -67,6 +69,9 @@ pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Co
         (How::Open | How::Adopt { .. }, anchor, false) => return Err(missing(&paths, anchor.as_ref())),
         (How::Open | How::OpenOrCreate | How::Adopt { .. }, anchor, true) => anchor,
     };
+    if anchor.as_ref().is_some_and(|anchor| anchor.state == AnchorState::Creating) {
+        tidy(&*disk, &paths)?;
+    }
     let opening = Opening { disk, paths, anchors, options, boot_id };
     match opening.open(Arc::clone(&lock), anchor, how, None) {
         Err(error) if error.is_full() && !adopting => opening.open(lock, anchor, how, Some(error)),
@@ -220,6 +225,16 @@ fn create(
     Ok(Some(anchor))
 }
 
+/// Takes away the first name of a file whose creation was interrupted after it had got its own.
+fn tidy(disk: &dyn Disk, paths: &Paths) -> Result<()> {
+    let failed = |error| Error::io("completing the creation of", &paths.file, error);
+    if disk.node(&paths.creating).map_err(failed)?.is_some() {
+        disk.remove(&paths.creating).map_err(failed)?;
+        disk.sync_dir(&paths.folder).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// What is known once the file is there and the lock is held.
 struct Opening {
     disk: Arc<dyn Disk>,
@@ -255,7 +270,8 @@ impl Opening {
         let times =
             Times::resume(Arc::clone(&self.options.clock), millis(self.options.clock_gap_max), Some(meta.stamp));
         let index = Index::new();
-        let mut pen = scan(&store, meta, &index)?;
+        let mut side = Side::default();
+        let mut pen = scan(&store, meta, &index, &mut side)?;
         let (now, stamp) = times.stamp();
         if let How::Adopt { .. } = how {
             raise(&mut pen.meta, anchor.as_ref());
@@ -274,10 +290,17 @@ impl Opening {
             store,
             times,
             index,
+            side,
             pen,
             session,
             boot_id,
         });
+        let open = Arc::downgrade(&core);
+        core.session.listen(Arc::new(move |key, token| {
+            if let Some(core) = open.upgrade() {
+                core.doubt(key, token, Reason::Dropped, String::new());
+            }
+        }));
         let mut pen = core.line.pen();
         if let Some(error) = full {
             look_at_sessions(&core, &pen)?;
@@ -409,7 +432,7 @@ fn rewrite_pages(file: &dyn DiskFile) -> std::io::Result<()> {
 }
 
 /// Reads the whole log into the index, and compares count and digest.
-fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
+fn scan(store: &Store, meta: Meta, index: &Index, side: &mut Side) -> Result<Pen> {
     let mut pen = Pen::new(meta);
     let (mut count, mut digest, mut loose) = (0_u64, 0_u128, 0_u64);
     store.scan(0..u64::MAX, |sequence, row| {
@@ -419,7 +442,8 @@ fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
             return Err(Error::damaged(format!("log sequence {sequence} is beyond the end {}", meta.next_sequence)));
         }
         let entry = codec::open_event(sequence, row)?;
-        loose += u64::from(!replay_into(&mut pen, index, sequence, &entry));
+        loose += u64::from(matches!(entry.event, Event::Session(_) | Event::Adopted(_)));
+        replay_into(&mut pen, index, side, sequence, &entry);
         Ok(true)
     })?;
     if (count, digest) != (meta.count, meta.digest) {
@@ -439,32 +463,30 @@ fn scan(store: &Store, meta: Meta, index: &Index) -> Result<Pen> {
             }
         }
     });
-    pen.garbage = count.saturating_sub(rows).saturating_sub(loose);
+    pen.garbage = count.saturating_sub(rows + loose + side.rows());
+    side.approvals.values().for_each(|record| pen.due.approval_of(&record.event));
     pen.due.settle_order(store.first_body()?);
     Ok(pen)
 }
 
-/// Takes one event in. False for those that belong to no key.
-fn replay_into(pen: &mut Pen, index: &Index, sequence: u64, entry: &Entry) -> bool {
+/// Takes one event in.
+fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, entry: &Entry) {
     if let Event::Session(event) = &entry.event {
         pen.sessions.insert(event.number, SessionRow { event: event.clone(), open: 0 });
-        return false;
     }
-    let Some(key) = entry.event.key() else { return false };
-    let before = index.get(key);
-    if let Some(record) = replay::apply(before, sequence, entry) {
-        let slot = index.put(key, record, None);
-        pen.due.settled(slot, &record);
-        if let Some(body) = entry.event.body() {
-            pen.due.body(&record, body, sequence, entry.head.late_ms);
-        }
-        if let Event::Moved(moved) = &entry.event {
-            for body in moved.history.iter().filter_map(|told| told.body.as_ref()) {
-                pen.due.body(&record, body, sequence, entry.head.late_ms);
-            }
-        }
+    side.replay(sequence, &entry.event);
+    let Some(key) = entry.event.key() else { return };
+    let Some(record) = replay::apply(index.get(key), sequence, entry) else { return };
+    let slot = index.put(key, &record);
+    pen.due.settled(slot, &record);
+    let history = match &entry.event {
+        Event::Moved(moved) => moved.history.as_slice(),
+        _ => &[],
+    };
+    let told = history.iter().filter_map(|told| told.body.as_ref());
+    for body in entry.event.body().into_iter().chain(told) {
+        pen.due.body(&record, body, sequence, entry.head.late_ms);
     }
-    true
 }
 
 /// Records what the holders of open claims left, and who of them is gone. Gives back the files of

@@ -14,7 +14,7 @@ pub(crate) fn apply(record: Option<Record>, sequence: u64, entry: &Entry) -> Opt
     let since_s = seconds(head.wall_ms);
     let next = |record: Record| Record { last: sequence, rows: record.rows.saturating_add(1), ..record };
     match event {
-        Event::Session(_) | Event::Adopted(_) => record,
+        Event::Session(_) | Event::Adopted(_) | Event::Cell(_) | Event::Approval(_) => record,
         Event::Grant(grant) => {
             let rows = if head.prev == 0 { 1 } else { record?.rows.saturating_add(1) };
             Some(Record { last: sequence, rows, since_s, ..granted(grant, head.token) })
@@ -115,7 +115,7 @@ pub(crate) fn told(sequence: u64, entry: &Entry) -> Option<Told> {
         })
     };
     match &entry.event {
-        Event::Session(_) | Event::Adopted(_) | Event::Moved(_) => None,
+        Event::Session(_) | Event::Adopted(_) | Event::Moved(_) | Event::Cell(_) | Event::Approval(_) => None,
         Event::Grant(_) => line(ToldWhat::Granted, "", "", None),
         Event::Renew(_) => line(ToldWhat::Renewed, "", "", None),
         Event::Settle(event) => match event.end {
@@ -142,3 +142,6 @@ pub(crate) fn placed(body: Body, sequence: u64) -> Body {
     let place = body.row(sequence).map_or(crate::engine::event::Place::Nowhere, crate::engine::event::Place::At);
     Body { place, ..body }
 }
+
+#[cfg(test)]
+mod tests;

@@ -80,7 +80,7 @@ impl Ledger {
                 What::Write(key) => {
                     log.written.push(key);
                     let count = log.written.len() as u64;
-                    self.index.put(&digest(key), record(count), None);
+                    self.index.put(&digest(key), &record(count));
                     let (woken, rest): (Vec<_>, Vec<_>) =
                         log.waiting.drain(..).partition(|waiting| waiting.what == What::Await(key));
                     log.waiting = rest;
@@ -256,8 +256,8 @@ fn a_reader_sees_one_record_or_the_next_and_never_goes_back() {
             let index = Arc::clone(&index);
             thread::spawn(move || {
                 for token in 1..=3 {
-                    index.put(&digest(0), Record { last: token * 10, ..record(token) }, None);
-                    index.put(&digest(2), record(token), None);
+                    index.put(&digest(0), &Record { last: token * 10, ..record(token) });
+                    index.put(&digest(2), &record(token));
                     index.remove(&digest(2));
                 }
             })

@@ -6,6 +6,7 @@
 //! that the holder could not record because the ledger was busy.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -27,6 +28,20 @@ pub(crate) struct Session {
     file: Mutex<OpenFile>,
     /// Tokens with a living grant or ticket.
     living: Mutex<HashMap<u64, u32>>,
+    orphans: Orphans,
+}
+
+/// Who hears that nobody is left to settle a token: the ledger that this session has open now.
+#[derive(Default)]
+struct Orphans(Mutex<Option<Arc<Hears>>>);
+
+/// Hears of a key and the token of its claim.
+pub(crate) type Hears = dyn Fn(&[u8; 32], u64) + Send + Sync;
+
+impl fmt::Debug for Orphans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Orphans(..)")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +84,7 @@ impl Session {
             path: file_of(folder, &id),
             file: Mutex::default(),
             living: Mutex::default(),
+            orphans: Orphans::default(),
         });
         living.push(Arc::downgrade(&session));
         Ok(session)
@@ -131,6 +147,22 @@ impl Session {
             if *count == 0 {
                 living.remove(&token);
             }
+        }
+    }
+
+    /// From now on this hears of orphans, in place of whoever did before.
+    pub fn listen(&self, hears: Arc<Hears>) {
+        *self.orphans.0.lock() = Some(hears);
+    }
+
+    /// Tells that a claim may be left in progress with neither grant nor ticket, where it is.
+    pub fn orphan(&self, key: &[u8; 32], token: u64) {
+        if self.is_living(token) {
+            return;
+        }
+        let hears = self.orphans.0.lock().clone();
+        if let Some(hears) = hears {
+            hears(key, token);
         }
     }
 
@@ -218,6 +250,16 @@ pub(crate) fn look(
     Ok(Sight { holder, left })
 }
 
+/// Whether a holder's session is worth opening the ledger for: it is over, or it left an outcome of
+/// this grant. Needs no lock on the ledger.
+pub(crate) fn has_news(sight: &Sight, key: &[u8; 32], token: u64) -> bool {
+    match sight.holder {
+        // A missing file is one that was tidied up under the ledger's lock.
+        Holder::Gone | Holder::Unknown => true,
+        Holder::Alive => sight.left.iter().any(|left| left.token == token && left.key == *key),
+    }
+}
+
 fn read_left(file: &dyn DiskFile) -> std::io::Result<Vec<LeftOutcome>> {
     let mut bytes = vec![0; usize::try_from(file.len()?).unwrap_or_default()];
     file.read_at(0, &mut bytes)?;
@@ -244,4 +286,35 @@ pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<(PathBuf, [u8; 
 /// A random name that nobody has.
 pub(crate) fn random_id(disk: &dyn Disk) -> Result<[u8; 16]> {
     disk.random_id().map_err(|error| Error::new(ErrorKind::Storage, format!("no random numbers: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::files::MemoryDisk;
+
+    /// A forked child has its parent's handles and another process id: every call of it is refused, in words.
+    #[test]
+    fn a_session_of_another_process_is_refused() {
+        let disk: Arc<dyn Disk> = Arc::new(MemoryDisk::default());
+        let folder = Path::new("/forked.sessions");
+        let session = Session::of_process(&disk, folder, [1; 16], [2; 16]).unwrap();
+        session.check_process().unwrap();
+        assert!(session.is_own_process());
+        let again = Session::of_process(&disk, folder, [1; 16], [2; 16]).unwrap();
+        assert!(Arc::ptr_eq(&session, &again), "one session for one process");
+        let mut session = Arc::into_inner({
+            drop(again);
+            session
+        })
+        .unwrap();
+        session.head.pid += 1;
+        let error = session.check_process().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Forked);
+        assert!(error.advice().is_some() && !session.is_own_process());
+        // A child that opens the ledger itself gets a session of its own.
+        LIVING.lock().push(Arc::downgrade(&Arc::new(session)));
+        let own = Session::of_process(&disk, folder, [1; 16], [2; 16]).unwrap();
+        own.check_process().unwrap();
+    }
 }

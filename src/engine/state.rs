@@ -188,6 +188,94 @@ pub(crate) enum Decision {
     NoSuchGrant,
 }
 
+impl Record {
+    /// How many words a record has in the index.
+    pub const WORDS: usize = 12;
+    /// A last word that no record has.
+    pub const NOTHING: u64 = u64::MAX;
+
+    /// The record as words. The last one holds the standing.
+    pub fn to_words(self) -> [u64; Record::WORDS] {
+        let (prints, _) = self.fingerprint.as_chunks::<8>();
+        let print = |at: usize| prints.get(at).map_or(0, |word| u64::from_le_bytes(*word));
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let tail = u64::from(self.standing.code()) << 32 | u64::from(self.form.0) << 40 | u64::from(self.rows) << 48;
+        [
+            print(0),
+            print(1),
+            print(2),
+            print(3),
+            self.token,
+            self.last,
+            self.at,
+            self.link,
+            pair(self.first_attempt_s, self.attempt),
+            pair(self.body_len, self.keep_s),
+            pair(self.remember_s, self.since_s),
+            u64::from(self.rule.0) | tail,
+        ]
+    }
+
+    /// The record of these words. Any words give some record.
+    pub fn from_words(words: [u64; Record::WORDS]) -> Self {
+        let [a, b, c, d, token, last, at, link, attempts, body, times, tail] = words;
+        let mut fingerprint = [0; 32];
+        for (bytes, word) in fingerprint.as_chunks_mut::<8>().0.iter_mut().zip([a, b, c, d]) {
+            *bytes = word.to_le_bytes();
+        }
+        let low = |word: u64| word as u32;
+        let high = |word: u64| (word >> 32) as u32;
+        Record {
+            fingerprint,
+            token,
+            last,
+            at,
+            link,
+            first_attempt_s: low(attempts),
+            attempt: high(attempts),
+            body_len: low(body),
+            keep_s: high(body),
+            remember_s: low(times),
+            since_s: high(times),
+            rule: PackedRule(low(tail)),
+            standing: Stored::from_code((tail >> 32) as u8),
+            form: Form((tail >> 40) as u8),
+            rows: (tail >> 48) as u16,
+        }
+    }
+}
+
+impl Stored {
+    fn code(self) -> u8 {
+        match self {
+            Stored::Vacant => 0,
+            Stored::InProgress => 1,
+            Stored::Done => 2,
+            Stored::Failed => 3,
+            Stored::Uncertain(Reason::Dropped) => 4,
+            Stored::Uncertain(Reason::Panicked) => 5,
+            Stored::Uncertain(Reason::UnknownError) => 6,
+            Stored::Uncertain(Reason::HolderGone) => 7,
+            Stored::Uncertain(Reason::Lapsed) => 8,
+        }
+    }
+
+    /// A code that is none holds: uncertain.
+    fn from_code(code: u8) -> Self {
+        match code {
+            0 => Stored::Vacant,
+            1 => Stored::InProgress,
+            2 => Stored::Done,
+            3 => Stored::Failed,
+            4 => Stored::Uncertain(Reason::Dropped),
+            5 => Stored::Uncertain(Reason::Panicked),
+            6 => Stored::Uncertain(Reason::UnknownError),
+            8 => Stored::Uncertain(Reason::Lapsed),
+            7 | 9.. => Stored::Uncertain(Reason::HolderGone),
+        }
+    }
+}
+
 const MS: u64 = 1000;
 
 /// A time `seconds` after `at`; never, where either has no end.
@@ -354,3 +442,6 @@ fn in_window(record: &Record, window_s: u32, now: Now) -> bool {
 pub(crate) fn seconds(ms: u64) -> u32 {
     u32::try_from(ms / MS).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,6 +68,12 @@ impl Batch {
         self.arena.get(self.rows.get(at)?.1.clone())
     }
 
+    /// A body of this batch. They are added in order of their numbers.
+    pub fn body(&self, number: u64) -> Option<crate::outcome::Outcome> {
+        let at = self.bodies.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+        self.bodies.get(at).map(|(_, body)| body.clone())
+    }
+
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.dead_rows.is_empty() && self.dead_bodies.is_empty()
@@ -208,12 +214,20 @@ impl Store {
         error: bool,
     ) -> Result<Option<crate::outcome::Outcome>> {
         let row = self.reading(|db| {
-            let row = db.begin_read()?.open_table(OUTCOMES)?.get(number)?;
+            // The table lives until the bytes are copied: a row of `get` does not keep its read
+            // transaction alive, and its page would be free for the writer.
+            let outcomes = db.begin_read()?.open_table(OUTCOMES)?;
+            let row = outcomes.get(number)?;
             Ok(row.map(|row| {
                 codec::open_body(number, row.value()).map(|body| crate::outcome::Outcome::new(kind, error, body))
             }))
         })?;
         row.transpose()
+    }
+
+    /// Whether a body is stored under this number.
+    pub fn has_body(&self, number: u64) -> Result<bool> {
+        self.reading(|db| Ok(db.begin_read()?.open_table(OUTCOMES)?.get(number)?.is_some()))
     }
 
     /// The number of the oldest body that is stored.

@@ -7,12 +7,20 @@ pub(crate) use std::sync::Arc;
 #[cfg(not(onceledger_shuttle))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(not(onceledger_shuttle))]
+pub(crate) use std::hint::spin_loop as spin;
+#[cfg(not(onceledger_shuttle))]
+pub(crate) use std::sync::atomic;
+#[cfg(not(onceledger_shuttle))]
 pub(crate) use std::thread;
 
 #[cfg(onceledger_shuttle)]
 pub(crate) use self::explored::{Condvar, Mutex, MutexGuard, RwLock};
 #[cfg(onceledger_shuttle)]
+pub(crate) use shuttle::sync::atomic;
+#[cfg(onceledger_shuttle)]
 pub(crate) use shuttle::thread;
+#[cfg(onceledger_shuttle)]
+pub(crate) use shuttle::thread::yield_now as spin;
 
 /// Shuttle's types behind parking_lot's interface: no poison, and a wait that borrows its guard.
 #[cfg(onceledger_shuttle)]

@@ -14,15 +14,16 @@ use sha2::{Digest as _, Sha256};
 const VERSION: u8 = 1;
 
 pub(super) struct Parts {
-    hash: Sha256,
+    /// Hashed at once: a dozen short updates cost more than the copy.
+    bytes: Vec<u8>,
     count: u64,
 }
 
 impl Parts {
     pub(super) fn new(domain: &str, kind: &str) -> Self {
-        let mut parts = Parts { hash: Sha256::new(), count: 0 };
+        let mut parts = Parts { bytes: Vec::with_capacity(512), count: 0 };
         parts.frame(domain.as_bytes());
-        parts.hash.update([VERSION]);
+        parts.bytes.push(VERSION);
         parts.frame(kind.as_bytes());
         parts
     }
@@ -33,13 +34,13 @@ impl Parts {
     }
 
     pub(super) fn finish(mut self) -> [u8; 32] {
-        self.hash.update(self.count.to_le_bytes());
-        self.hash.finalize().into()
+        self.bytes.extend_from_slice(&self.count.to_le_bytes());
+        Sha256::digest(&self.bytes).into()
     }
 
     fn frame(&mut self, bytes: &[u8]) {
-        self.hash.update((bytes.len() as u64).to_le_bytes());
-        self.hash.update(bytes);
+        self.bytes.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        self.bytes.extend_from_slice(bytes);
     }
 }
 

@@ -161,6 +161,8 @@ impl Saw {
             Ok(Claimed::InProgress(holder)) => Saw::Stands(Stand::InProgress(holder.token.get())),
             Ok(Claimed::Uncertain(uncertain)) => Saw::Stands(Stand::Uncertain(uncertain.doubt.token.get())),
             Ok(Claimed::Mismatch(_)) => Saw::Mismatch,
+            // The model knows no approvals: nothing was granted, and the key stands as it stood.
+            Ok(Claimed::NotApproved(_)) => Saw::Stands(Stand::Vacant),
             Err(error) => Saw::error(error),
         }
     }
@@ -361,7 +363,7 @@ impl Possible {
         match (self.grants(fingerprint, terms, now_ms), saw) {
             (Some(next), Saw::Granted(token, attempt)) => {
                 let right = next.token.may_be(*token) && next.attempt == *attempt;
-                right.then(|| Possible { token: Token::Is(*token), ..next })
+                right.then_some(Possible { token: Token::Is(*token), ..next })
             }
             (None, Saw::Stands(stand)) => self.shows(now_ms, stand),
             _ => None,

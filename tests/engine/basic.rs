@@ -61,3 +61,28 @@ fn a_reopened_file_remembers() {
         println!("{:?}", entry.unwrap().path());
     }
 }
+
+#[test]
+fn a_transaction_with_cell_and_approval_applies_whole() {
+    let ledger = Ledger::in_memory().unwrap();
+    let claim = Claim::new(key("t"), &serde_json::json!({"amount": 1})).unwrap();
+    let asked = ledger.request(&ApprovalRequest::new(&claim, "refund 1").by("bot")).unwrap();
+    let Claimed::NotApproved(pending) = ledger.claim(&claim.clone().needs_approval()).unwrap() else { panic!() };
+    assert_eq!(pending.approval.unwrap().state, ApprovalState::Pending);
+    assert!(matches!(ledger.approve(asked.id, "ana").unwrap(), Decision::Applied(_)));
+    let tx = ledger.transaction().claim(claim.clone()).spend(asked.id).expect_absent("budget").set_cell("budget", "9");
+    let Transacted::Committed(done) = tx.commit().unwrap() else { panic!() };
+    let version = done.versions[0].1.unwrap();
+    assert_eq!(ledger.cell("budget").unwrap().unwrap().version, version);
+    let tx = ledger.transaction().claim(claim.clone()).expect_absent("budget").set_cell("budget", "8");
+    let Transacted::Refused(refused) = tx.commit().unwrap() else { panic!() };
+    assert_eq!(refused.len(), 2);
+    for grant in done.grants {
+        let _ = grant.release().unwrap();
+    }
+    assert_eq!(ledger.approval(asked.id).unwrap().unwrap().state, ApprovalState::Approved);
+    for past in ledger.history(claim.key()).unwrap() {
+        println!("{past:?}");
+    }
+    ledger.close().unwrap();
+}

@@ -109,13 +109,11 @@ impl Step {
 /// A step as it went, for the check of a crash in the middle of it.
 #[derive(Clone, Debug)]
 pub struct Logged {
-    /// The last operation before it, and the last of it.
+    /// The last operation before it.
     pub from: u64,
-    pub to: u64,
     pub before: Model,
     pub pending: Vec<(Key, Call)>,
     pub clock: FakeClock,
-    pub step: String,
 }
 
 pub struct Driver {
@@ -298,14 +296,12 @@ impl Driver {
     pub fn step(&mut self, step: Step) -> Checked {
         let (from, before) = (self.disk.operations(), self.log.is_some().then(|| self.model.clone()));
         self.steps.push(format!("{step:?} at {} ms", self.now_ms()));
-        let made = self.steps.len();
         let mut pending = Vec::new();
         let done = self.act(step, &mut pending);
         if let (Some(log), Some(before)) = (&mut self.log, before) {
             // Time passes before the operations of a step, if at all.
             let clock = self.clock.clone_hands();
-            let text = self.steps.get(made - 1..).unwrap_or_default().join("; ");
-            log.push(Logged { from, to: self.disk.operations(), before, pending, clock, step: text });
+            log.push(Logged { from, before, pending, clock });
         }
         done.map_err(|what| format!("{what}\n  {}", self.trail()))
     }
@@ -528,7 +524,7 @@ impl Driver {
         self.ledger = None;
         self.grants.clear();
         self.tickets.clear();
-        let disk = if image % 2 == 0 {
+        let disk = if image.is_multiple_of(2) {
             self.disk.process_crash()
         } else {
             let images = self.disk.crash_images(&CrashOptions {
@@ -647,16 +643,6 @@ pub fn model_at(log: &[Logged], number: u64) -> Option<(Model, FakeClock, &Logge
     }
     model.orphan(&[]);
     Some((model, step.clock.clone_hands(), step))
-}
-
-/// A view in the model's words.
-pub fn stand(view: &View) -> Stand {
-    Stand::of(view)
-}
-
-/// Whether an error says that storage failed.
-pub fn is_storage(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Storage | ErrorKind::Unknown)
 }
 
 pub fn path() -> &'static Path {

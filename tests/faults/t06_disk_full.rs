@@ -49,7 +49,7 @@ fn full(seed: u64, from: u64) -> Result<Option<(Tally, u64)>, String> {
     for number in 0..KEYS {
         let view = ledger.check(&key(number));
         let saw = onceledger::testkit::Saw::view(&view);
-        view.map_err(|error| trail(format!("a check on a full disk ended with {error}")))?;
+        let _ = view.map_err(|error| trail(format!("a check on a full disk ended with {error}")))?;
         let held = driver.model.clone().call(&key(number), driver.now_ms(), &onceledger::testkit::Call::Check, &saw);
         held.map_err(|what| trail(what.to_string()))?;
     }

@@ -14,7 +14,7 @@ import sys
 import uuid
 
 HERE = pathlib.Path(__file__).resolve().parent
-FLOORS = {"canonical": 60, "refused": 60, "fingerprints": 20, "keys": 30, "downstream": 8}
+FLOORS = {"canonical": 60, "refused": 60, "fingerprints": 20, "keys": 30, "downstream": 8, "calls": 40}
 
 
 class Refused(Exception):
@@ -230,6 +230,93 @@ def of_downstream(case):
     number = number & ~(0x3 << 62) | 2 << 62
     return {"hex": value.hex(), "base64url": base64.urlsafe_b64encode(value).decode().rstrip("="),
             "uuid": str(uuid.UUID(int=number))}
+
+
+# --- tool calls --------------------------------------------------------------------------------
+
+
+def call_of(shape, value):
+    """The member of a message that is the call: tool, id, arguments, what stands beside them."""
+    if shape == "openai_responses":
+        return value["name"], value.get("call_id"), value.get("arguments"), None
+    if shape == "openai_chat":
+        call = value["tool_calls"][0]
+        return call["function"]["name"], call.get("id"), call["function"].get("arguments"), None
+    if shape == "anthropic":
+        return value["name"], value.get("id"), value.get("input"), None
+    if shape in ("gemini", "gemini_snake"):
+        call = value["functionCall" if shape == "gemini" else "function_call"]
+        return call["name"], call.get("id"), call.get("args"), None
+    if shape in ("ai_sdk", "ai_sdk_provider"):
+        call = value["content"][0] if "content" in value else value
+        return call["toolName"], call["toolCallId"], call.get("input"), None
+    if shape == "langchain":
+        return value["name"], value.get("id"), value.get("args"), None
+    return value["params"]["name"], None, value["params"].get("arguments"), value["params"].get("_meta")
+
+
+PREFIXED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)+/.*", re.S)
+KEY_NAMES = ("idempotencyKey", "idempotency-key", "idempotency_key")
+
+
+def arguments_of(given, beside):
+    """The arguments without what is not theirs, and the key that was carried in it."""
+    if isinstance(given, str):
+        given = parse(given) if given.strip() else None
+    given = {} if given is None else given
+    inside = given.get("_meta")
+    metas = [meta for meta in (beside, inside) if isinstance(meta, dict)]
+    keys = {value for meta in metas for name, value in meta.items()
+            if PREFIXED.fullmatch(name) and name.split("/", 1)[1] in KEY_NAMES}
+    assert len(keys) <= 1
+    if isinstance(inside, dict) and any(map(PREFIXED.fullmatch, inside)):
+        rest = {name: value for name, value in inside.items() if not PREFIXED.fullmatch(name)}
+        given = {name: value for name, value in given.items() if name != "_meta"}
+        if rest:
+            given["_meta"] = rest
+    return given, next(iter(keys), None)
+
+
+def envelope(shape, tool, call_id, request, error):
+    if shape == "openai_responses":
+        return {"type": "function_call_output", "call_id": call_id or "", "output": "$TEXT"}
+    if shape == "openai_chat":
+        return {"role": "tool", "tool_call_id": call_id or "", "content": "$TEXT"}
+    if shape == "anthropic":
+        part = {"type": "tool_result", "tool_use_id": call_id or "", "content": "$TEXT", "is_error": error}
+        return {"role": "user", "content": [part]}
+    if shape in ("gemini", "gemini_snake"):
+        part = {"name": tool, "response": {"error" if error else "output": "$BODY"}}
+        if call_id is not None:
+            part["id"] = call_id
+        return {"functionResponse" if shape == "gemini" else "function_response": part}
+    if shape in ("ai_sdk", "ai_sdk_provider"):
+        output = {"type": "error-text", "value": "$TEXT"} if error else {"type": "json", "value": "$BODY"}
+        part = {"type": "tool-result", "toolCallId": call_id or "", "toolName": tool, "output": output}
+        return {"role": "tool", "content": [part]}
+    if shape == "langchain":
+        return {"type": "tool", "tool_call_id": call_id or "", "name": tool, "content": "$TEXT",
+                "status": "error" if error else "success"}
+    result = {"content": [{"type": "text", "text": "$TEXT"}], "structuredContent": "$BODY", "isError": error}
+    return {"jsonrpc": "2.0", "id": request, "result": result}
+
+
+def of_calls(case):
+    value = parse(case["call"])
+    tool, call_id, given, beside = call_of(case["shape"], value)
+    args, carried = arguments_of(given, beside)
+    print_of = fingerprint(args, case["identity"] + case["guard"] if case["identity"] else [])
+    scope, run = case["scope"].encode(), case["run"].encode()
+    if case["rule"] == "call":
+        part = canonical([tool, carried or call_id]).encode()
+        key = digest("onceledger/key", "call", [scope, run, part, print_of])
+    else:
+        run = b"" if case["rule"] == "business" else run
+        key = digest("onceledger/key", "tool", [scope, run, tool.encode(), identity(args, case["identity"])])
+    request = json.loads(case["call"]).get("id") if case["shape"] == "mcp" else None
+    return {"tool": tool, "call_id": carried or call_id, "arguments": canonical(args), "fingerprint": print_of.hex(),
+            "key": key.hex(), "result": envelope(case["shape"], tool, call_id, request, False),
+            "error": envelope(case["shape"], tool, call_id, request, True)}
 
 
 def main():
