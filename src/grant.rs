@@ -286,6 +286,10 @@ impl Drop for Grant {
     fn drop(&mut self) {
         if self.live {
             self.end();
+            // A living ticket may still settle it, and keeps the claim in progress until then.
+            if self.core.session.is_living(self.token) {
+                return;
+            }
             self.core.doubt(self.key.digest(), self.token, Reason::Dropped, String::new());
             // Its ledger may have been closed and opened again meanwhile.
             if self.core.check_open().is_err() {

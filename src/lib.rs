@@ -61,7 +61,7 @@
 //!
 //! | feature | default | what it adds | what it pulls in |
 //! |---|---|---|---|
-//! | `cli` | no | the `onceledger` command | clap, comfy-table, base64, serde_json, signal-hook |
+//! | `cli` | no | the `onceledger` command | `tools`, clap, comfy-table, base64, serde_json, signal-hook |
 //! | `tools` | no | tool books in TOML | toml |
 //! | `testkit` | no | faulty disk, fake clock, fake provider, model, crash explorer | nothing |
 

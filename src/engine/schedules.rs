@@ -276,3 +276,38 @@ fn a_reader_sees_one_record_or_the_next_and_never_goes_back() {
         assert!(index.get(&digest(2)).is_none());
     });
 }
+
+#[test]
+fn a_key_that_stays_is_found_while_the_table_grows_and_shrinks() {
+    explore("growth", || {
+        // One shard, and buckets that collide: the homes of all keys are the same few.
+        let key = |number: u8| {
+            let mut key = [0; 32];
+            (key[1], key[31]) = (number % 3, number);
+            key
+        };
+        let index = Arc::new(Index::new());
+        index.put(&key(0), &record(1));
+        let publisher = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || {
+                for number in 1..=13 {
+                    index.put(&key(number), &record(u64::from(number)));
+                }
+                for number in 1..=13 {
+                    assert!(index.remove(&key(number)).is_some());
+                }
+            })
+        };
+        for _ in 0..6 {
+            assert_eq!(index.get(&key(0)).map(|seen| seen.token), Some(1), "a key that stays was not found");
+            if let Some(seen) = index.get(&key(5)) {
+                assert_eq!((seen.token, seen.last), (5, 5), "another key's record");
+            }
+        }
+        publisher.join().unwrap();
+        for number in 1..=13 {
+            assert!(index.get(&key(number)).is_none());
+        }
+    });
+}

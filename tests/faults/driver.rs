@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use onceledger::testkit::{
     Call, Clock, CrashOptions, Decided, Disk, Effects, Failure, FakeClock, Fault, FaultDisk, Model, Operation, Plan,
-    Saw, SplitMix, Stand, Terms,
+    Saw, SplitMix, Terms,
 };
 use onceledger::{
-    Claim, Claimed, Error, ErrorKind, FencingToken, Grant, Keep, Key, Ledger, Options, Outcome, Recovery, Scope,
-    Settlement, Ticket, Verdict, View,
+    Claim, Claimed, Error, FencingToken, Grant, Keep, Key, Ledger, Options, Outcome, Recovery, Scope, Settlement,
+    Ticket, Verdict, View,
 };
 
 pub const FILE: &str = "/ledger.redb";

@@ -22,11 +22,7 @@ pub enum Op {
     /// Insert, if the key is vacant.
     Claim { key: Digest },
     /// Store the outcome, if the token is the one that holds the key.
-    Settle {
-        key: Digest,
-        token: u64,
-        outcome: &'static str,
-    },
+    Settle { key: Digest, token: u64, outcome: &'static str },
 }
 
 /// The answer to one request.
@@ -108,21 +104,13 @@ impl Queue {
     }
 
     /// Waits for requests and moves at most `max` of them out. False once closed and empty.
-    fn take(
-        &self,
-        max: usize,
-        ops: &mut Vec<Op>,
-        senders: &mut Vec<oneshot::Sender<Answer>>,
-    ) -> bool {
+    fn take(&self, max: usize, ops: &mut Vec<Op>, senders: &mut Vec<oneshot::Sender<Answer>>) -> bool {
         let mut waiting = self.lock();
         while waiting.requests.is_empty() {
             if waiting.closed {
                 return false;
             }
-            waiting = self
-                .filled
-                .wait(waiting)
-                .unwrap_or_else(PoisonError::into_inner);
+            waiting = self.filled.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         loop {
             let before = waiting.requests.len();
@@ -173,9 +161,7 @@ impl<S: Store, const MAX: usize> Batched<S, MAX> {
         async move {
             receiver.await.map_err(|_| {
                 let failure = self.queue.lock().failure.clone();
-                failure
-                    .unwrap_or_else(|| "the writer is gone".into())
-                    .into()
+                failure.unwrap_or_else(|| "the writer is gone".into()).into()
             })
         }
     }
@@ -195,19 +181,12 @@ impl<S: Store, const MAX: usize> Peer for Batched<S, MAX> {
     fn create(dir: &Path, done: u64) -> Result<Self> {
         let store = S::create(dir, &work::sorted_digests(done))?;
         let source = store.source();
-        let queue = Arc::new(Queue {
-            waiting: Mutex::default(),
-            filled: Condvar::new(),
-        });
+        let queue = Arc::new(Queue { waiting: Mutex::default(), filled: Condvar::new() });
         let writer = thread::Builder::new().name("writer".into()).spawn({
             let queue = Arc::clone(&queue);
             move || write(store, &queue, MAX)
         })?;
-        Ok(Batched {
-            queue,
-            source,
-            writer: Some(writer),
-        })
+        Ok(Batched { queue, source, writer: Some(writer) })
     }
 
     fn claim(&self, key: &Digest) -> Result<Reply<Grant>> {
@@ -234,14 +213,7 @@ impl<S: Store, const MAX: usize> AsyncPeer for Batched<S, MAX> {
     }
 
     async fn settle_async(&self, grant: Grant, outcome: &'static str) -> Result<()> {
-        match self
-            .request(Op::Settle {
-                key: grant.key,
-                token: grant.token,
-                outcome,
-            })
-            .await?
-        {
+        match self.request(Op::Settle { key: grant.key, token: grant.token, outcome }).await? {
             Answer::Settled => Ok(()),
             answer => Err(format!("a settle was answered {answer:?}").into()),
         }

@@ -74,9 +74,7 @@ pub fn run(bench: &mut Bench, groups: &[Group]) -> Vec<Row> {
     let mut stage = None;
     for group in groups {
         let skips = bench.options.quick && bench.options.only.is_none();
-        let wants = |against: &&Against| {
-            bench.options.wants(group.work, against.peer) && (against.in_quick || !skips)
-        };
+        let wants = |against: &&Against| bench.options.wants(group.work, against.peer) && (against.in_quick || !skips);
         let wanted: Vec<&Against> = group.peers.iter().filter(wants).collect();
         if wanted.is_empty() {
             continue;
@@ -120,16 +118,8 @@ struct Side {
 impl Side {
     fn new(prepared: Result<Measure>) -> Self {
         match prepared {
-            Ok(measure) => Side {
-                measure: Some(measure),
-                speeds: Vec::new(),
-                error: None,
-            },
-            Err(error) => Side {
-                measure: None,
-                speeds: Vec::new(),
-                error: Some(error.to_string()),
-            },
+            Ok(measure) => Side { measure: Some(measure), speeds: Vec::new(), error: None },
+            Err(error) => Side { measure: None, speeds: Vec::new(), error: Some(error.to_string()) },
         }
     }
 
@@ -152,9 +142,7 @@ impl Side {
 pub const FRESH_WINDOW_MIN: Duration = Duration::from_secs(1);
 
 /// Claim + settle with `WAITING` futures in flight, in a store made anew for each round with `DONE` claims.
-pub fn pairs_waiting_fresh<P: AsyncPeer, const WAITING: usize, const DONE: u64>(
-    bench: &mut Bench,
-) -> Result<Measure> {
+pub fn pairs_waiting_fresh<P: AsyncPeer, const WAITING: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
     let (dir, done) = (bench.dir().to_owned(), bench.options.scaled(DONE));
     let window = bench.window().max(FRESH_WINDOW_MIN);
     Ok(Box::new(move || {
@@ -164,14 +152,10 @@ pub fn pairs_waiting_fresh<P: AsyncPeer, const WAITING: usize, const DONE: u64>(
 }
 
 /// Claim + settle with `WAITING` futures in flight, in a store filled once with `DONE` claims.
-pub fn pairs_waiting_filled<P: AsyncPeer, const WAITING: usize, const DONE: u64>(
-    bench: &mut Bench,
-) -> Result<Measure> {
+pub fn pairs_waiting_filled<P: AsyncPeer, const WAITING: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
     let kept = bench.shelf.get::<P>(bench.options.scaled(DONE))?;
     let window = bench.window();
-    Ok(Box::new(move || {
-        drive::pairs_by_futures(&kept.store, WAITING, window)
-    }))
+    Ok(Box::new(move || drive::pairs_by_futures(&kept.store, WAITING, window)))
 }
 
 /// Claim + settle by `CALLERS` threads, in a store that starts empty.
@@ -184,41 +168,24 @@ pub fn pairs_threads<P: Peer, const CALLERS: usize>(bench: &mut Bench) -> Result
 }
 
 /// Look-ups of done claims with their outcome, in random order, by `READERS` threads.
-pub fn checks_done<P: Peer, const READERS: usize, const DONE: u64>(
-    bench: &mut Bench,
-) -> Result<Measure> {
+pub fn checks_done<P: Peer, const READERS: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
     let done = bench.options.scaled(DONE);
     let kept = bench.shelf.get::<P>(done)?;
     let keys: Vec<P::Key> = work::done_sample(done).map(P::key).collect();
     let window = bench.window();
-    Ok(Box::new(move || {
-        drive::checks(
-            &kept.store,
-            &keys,
-            READERS,
-            CHUNK as u64,
-            window,
-            Clock::Wall,
-        )
-    }))
+    Ok(Box::new(move || drive::checks(&kept.store, &keys, READERS, CHUNK as u64, window, Clock::Wall)))
 }
 
 /// Look-ups of keys nobody claimed.
-pub fn checks_vacant<P: Peer, const READERS: usize, const DONE: u64>(
-    bench: &mut Bench,
-) -> Result<Measure> {
+pub fn checks_vacant<P: Peer, const READERS: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
     let kept = bench.shelf.get::<P>(bench.options.scaled(DONE))?;
     let keys: Vec<P::Key> = work::vacant_sample().map(P::key).collect();
     let window = bench.window();
-    Ok(Box::new(move || {
-        drive::checks(&kept.store, &keys, READERS, 0, window, Clock::Wall)
-    }))
+    Ok(Box::new(move || drive::checks(&kept.store, &keys, READERS, 0, window, Clock::Wall)))
 }
 
 /// Look-ups of done claims by one reader, by its own CPU time, while `WRITERS` threads claim and settle.
-pub fn checks_while_writing<P: Peer, const WRITERS: usize, const DONE: u64>(
-    bench: &mut Bench,
-) -> Result<Measure> {
+pub fn checks_while_writing<P: Peer, const WRITERS: usize, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
     let done = bench.options.scaled(DONE);
     let kept = bench.shelf.get::<P>(done)?;
     let keys: Vec<P::Key> = work::done_sample(done).map(P::key).collect();

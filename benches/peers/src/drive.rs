@@ -69,11 +69,7 @@ pub fn fill<P: AsyncPeer>(peer: &P, numbers: Range<u64>, outcome: &'static str) 
 
 /// The same with 64 in flight, watched: the longest step in which nothing was answered and the process burned
 /// CPU time. A writer that waits for the disk burns none; one that grows its index does.
-pub fn fill_watched<P: AsyncPeer>(
-    peer: &P,
-    numbers: Range<u64>,
-    outcome: &'static str,
-) -> Result<Duration> {
+pub fn fill_watched<P: AsyncPeer>(peer: &P, numbers: Range<u64>, outcome: &'static str) -> Result<Duration> {
     let next = AtomicU64::new(numbers.start);
     let watch = Mutex::new((Instant::now(), process_cpu(), Duration::ZERO));
     let answered = || -> Result<()> {
@@ -100,11 +96,7 @@ pub fn fill_watched<P: AsyncPeer>(
 }
 
 /// Runs `step` once on each key, with 1,024 in flight.
-pub fn each<'a, P, F>(
-    peer: &'a P,
-    keys: &'a [P::Key],
-    step: impl Fn(&'a P, P::Key) -> F + Sync,
-) -> Result<()>
+pub fn each<'a, P, F>(peer: &'a P, keys: &'a [P::Key], step: impl Fn(&'a P, P::Key) -> F + Sync) -> Result<()>
 where
     P: AsyncPeer,
     F: Future<Output = Result<()>>,
@@ -119,11 +111,7 @@ where
 }
 
 /// Latency of each claim of a fresh key with `waiting` futures in flight, settles between them not counted.
-pub fn claim_latencies<P: AsyncPeer>(
-    peer: &P,
-    waiting: usize,
-    window: Duration,
-) -> Result<Vec<Duration>> {
+pub fn claim_latencies<P: AsyncPeer>(peer: &P, waiting: usize, window: Duration) -> Result<Vec<Duration>> {
     let started = Instant::now();
     let latencies = Mutex::new(Vec::new());
     on_executors(waiting, || async {
@@ -135,10 +123,7 @@ pub fn claim_latencies<P: AsyncPeer>(
             mine.push(asked.elapsed());
             peer.settle_async(reply.granted()?, OUTCOME).await?;
         }
-        latencies
-            .lock()
-            .map_err(|_| "a caller panicked")?
-            .append(&mut mine);
+        latencies.lock().map_err(|_| "a caller panicked")?.append(&mut mine);
         Ok(())
     })?;
     Ok(latencies.into_inner().map_err(|_| "a caller panicked")?)
@@ -156,9 +141,7 @@ where
     };
     thread::scope(|scope| {
         let run = &run;
-        let handles: Vec<_> = (0..EXECUTORS)
-            .map(|executor| scope.spawn(move || run(executor)))
-            .collect();
+        let handles: Vec<_> = (0..EXECUTORS).map(|executor| scope.spawn(move || run(executor))).collect();
         handles.into_iter().map(join).collect()
     })
 }
@@ -192,9 +175,7 @@ pub fn checks<P: Peer>(
             let chunk = chunks[(round + reader * chunks.len() / readers) % chunks.len()];
             let tally = source.check(chunk)?;
             if tally.done != done_of_chunk {
-                return Err(
-                    format!("{} of {} looked-up keys were done", tally.done, chunk.len()).into(),
-                );
+                return Err(format!("{} of {} looked-up keys were done", tally.done, chunk.len()).into());
             }
             std::hint::black_box(tally);
             Ok(chunk.len())
@@ -202,19 +183,13 @@ pub fn checks<P: Peer>(
         rate
     };
     thread::scope(|scope| {
-        let handles: Vec<_> = (0..readers)
-            .map(|reader| scope.spawn(move || one(reader)))
-            .collect();
+        let handles: Vec<_> = (0..readers).map(|reader| scope.spawn(move || one(reader))).collect();
         handles.into_iter().map(join).sum()
     })
 }
 
 /// Runs `step` for the window of wall time; what it says it did, by the clock's second.
-pub fn rate(
-    clock: Clock,
-    window: Duration,
-    mut step: impl FnMut(usize) -> Result<usize>,
-) -> Result<f64> {
+pub fn rate(clock: Clock, window: Duration, mut step: impl FnMut(usize) -> Result<usize>) -> Result<f64> {
     let now = |started: Instant| match clock {
         Clock::Wall => started.elapsed(),
         Clock::ThreadCpu => thread_cpu(),
@@ -230,11 +205,7 @@ pub fn rate(
 }
 
 /// Runs `measure` while `writers` threads claim and settle fresh keys.
-pub fn while_writing<P: Peer, T>(
-    peer: &P,
-    writers: usize,
-    measure: impl FnOnce() -> Result<T>,
-) -> Result<T> {
+pub fn while_writing<P: Peer, T>(peer: &P, writers: usize, measure: impl FnOnce() -> Result<T>) -> Result<T> {
     let stop = AtomicBool::new(false);
     let write = || -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
@@ -253,7 +224,5 @@ pub fn while_writing<P: Peer, T>(
 }
 
 fn join<T>(handle: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    handle
-        .join()
-        .unwrap_or_else(|_| Err("a measuring thread panicked".into()))
+    handle.join().unwrap_or_else(|_| Err("a measuring thread panicked".into()))
 }

@@ -23,26 +23,12 @@ use crate::work::{self, OUTCOME};
 
 const MILLION: u64 = 1_000_000;
 const WARM_UP: u64 = 1_000;
-const MEMORY: (&str, &str, f64) = (
-    "memory per live claim without outcome, growth included",
-    "limit 160 bytes",
-    160.0,
-);
-const STALL: (&str, &str, f64) = (
-    "longest growth step that stalls a writer",
-    "limit 5 ms",
-    5.0,
-);
+const MEMORY: (&str, &str, f64) = ("memory per live claim without outcome, growth included", "limit 160 bytes", 160.0);
+const STALL: (&str, &str, f64) = ("longest growth step that stalls a writer", "limit 5 ms", 5.0);
 const OPEN_CLEAN: (&str, &str, f64) = ("open at 1 million claims, clean", "limit 0.8 s", 0.8);
-const OPEN_KILLED: (&str, &str, f64) = (
-    "open at 1 million claims, after kill -9, page pass included",
-    "limit 1.5 s",
-    1.5,
-);
-const EXPIRY: (&str, &str) = (
-    "p99 of claims while 1 million expire, as claims by p99",
-    "itself idle",
-);
+const OPEN_KILLED: (&str, &str, f64) =
+    ("open at 1 million claims, after kill -9, page pass included", "limit 1.5 s", 1.5);
+const EXPIRY: (&str, &str) = ("p99 of claims while 1 million expire, as claims by p99", "itself idle");
 /// The p99 while keys expire may be twice the idle one: half the ratio.
 const EXPIRY_AT_LEAST: f64 = 0.5;
 const EXPIRY_WAITING: usize = 16;
@@ -60,21 +46,11 @@ pub fn run(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     if wants(MEMORY) || wants(STALL) {
         eprintln!("{}", MEMORY.0);
-        rows.extend(pair(
-            memory(options),
-            (MEMORY, "bytes"),
-            (STALL, "ms"),
-            wants,
-        ));
+        rows.extend(pair(memory(options), (MEMORY, "bytes"), (STALL, "ms"), wants));
     }
     if wants(OPEN_CLEAN) || wants(OPEN_KILLED) {
         eprintln!("{}", OPEN_CLEAN.0);
-        rows.extend(pair(
-            opening(options),
-            (OPEN_CLEAN, "s"),
-            (OPEN_KILLED, "s"),
-            wants,
-        ));
+        rows.extend(pair(opening(options), (OPEN_CLEAN, "s"), (OPEN_KILLED, "s"), wants));
     }
     if options.wants(EXPIRY.0, EXPIRY.1) {
         eprintln!("{}", EXPIRY.0);
@@ -105,30 +81,20 @@ fn pair(
     };
     let rows = match &measured {
         Ok((a, b)) => [row(first, Ok(a)), row(second, Ok(b))],
-        Err(error) => [
-            row(first, Err(error.to_string())),
-            row(second, Err(error.to_string())),
-        ],
+        Err(error) => [row(first, Err(error.to_string())), row(second, Err(error.to_string()))],
     };
     rows.into_iter().flatten().collect()
 }
 
 /// Bytes a claim and the longest step in milliseconds, of each round.
 fn memory(options: &Options) -> Result<(Vec<f64>, Vec<f64>)> {
-    let rounds = if options.divide == 1 {
-        options.rounds
-    } else {
-        1
-    };
+    let rounds = if options.divide == 1 { options.rounds } else { 1 };
     let (mut bytes, mut steps) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let dir = TempDir::with_prefix_in("memory-", &options.dir)?;
         let (mut child, line) = spawn("memory", dir.path(), options.scaled(MILLION))?;
         child.wait()?;
-        let (a, b) = line
-            .trim()
-            .split_once(' ')
-            .ok_or_else(|| format!("the child said {line:?}"))?;
+        let (a, b) = line.trim().split_once(' ').ok_or_else(|| format!("the child said {line:?}"))?;
         bytes.push(a.parse()?);
         steps.push(b.parse()?);
     }
@@ -140,11 +106,7 @@ fn opening(options: &Options) -> Result<(Vec<f64>, Vec<f64>)> {
     let dir = TempDir::with_prefix_in("open-", &options.dir)?;
     let (mut clean, mut killed) = (Vec::new(), Vec::new());
     for round in 0..options.rounds {
-        let (mode, count) = if round == 0 {
-            ("fill", options.scaled(MILLION))
-        } else {
-            ("reopen", 0)
-        };
+        let (mode, count) = if round == 0 { ("fill", options.scaled(MILLION)) } else { ("reopen", 0) };
         let (mut child, _) = spawn(mode, dir.path(), count)?;
         child.kill()?;
         child.wait()?;
@@ -168,9 +130,7 @@ fn expiry(options: &Options) -> Result<(Vec<f64>, Vec<f64>)> {
     let started = Instant::now();
     drive::fill(&subject, 0..count, OUTCOME)?;
     let idle = p99s(&subject, options)?;
-    let left = keep
-        .checked_sub(started.elapsed())
-        .ok_or("filling outlasted the retention; use --divide")?;
+    let left = keep.checked_sub(started.elapsed()).ok_or("filling outlasted the retention; use --divide")?;
     thread::sleep(left);
     let busy = p99s(&subject, options)?;
     subject.close()?;
@@ -181,9 +141,7 @@ fn p99s<P: AsyncPeer>(peer: &P, options: &Options) -> Result<Vec<f64>> {
     let round = |_| {
         let mut latencies = drive::claim_latencies(peer, EXPIRY_WAITING, options.window)?;
         latencies.sort_unstable();
-        let p99 = latencies
-            .get(latencies.len() * 99 / 100)
-            .ok_or("no claim in a round")?;
+        let p99 = latencies.get(latencies.len() * 99 / 100).ok_or("no claim in a round")?;
         Ok(1.0 / p99.as_secs_f64())
     };
     (0..options.rounds).map(round).collect()
@@ -238,9 +196,7 @@ fn grow(dir: &Path, count: u64) -> Result<()> {
 fn hold(subject: &TheSubject) -> Result<()> {
     let first = u64::from(std::process::id()) << 32;
     drive::fill(subject, first..first + WARM_UP, OUTCOME)?;
-    let _grant = subject
-        .claim(&TheSubject::key(work::fresh() ^ first))?
-        .granted()?;
+    let _grant = subject.claim(&TheSubject::key(work::fresh() ^ first))?.granted()?;
     say("ready")?;
     loop {
         thread::park();

@@ -6,19 +6,14 @@ mod rows;
 use onceledger_peers::contest::{self, Bench};
 use onceledger_peers::options::{HELP, Options};
 use onceledger_peers::peer::Peer;
-use onceledger_peers::peers::{
-    fjall::FjallEach, lmdb::LmdbBatch, raw_redb::RedbBatch, sqlite::SqliteEach,
-};
+use onceledger_peers::peers::{fjall::FjallEach, lmdb::LmdbBatch, raw_redb::RedbBatch, sqlite::SqliteEach};
 use onceledger_peers::subject::{Subject, TheSubject};
 use onceledger_peers::work::{CHUNK, OUTCOME};
 use onceledger_peers::{Result, drive, limits, system, table};
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1).peekable();
-    if arguments
-        .next_if(|argument| argument == "--child")
-        .is_some()
-    {
+    if arguments.next_if(|argument| argument == "--child").is_some() {
         return limits::child(arguments);
     }
     let Some(options) = Options::read(arguments)? else {
@@ -40,23 +35,13 @@ fn main() -> Result<()> {
     let mut rows = contest::run(&mut bench, rows::GROUPS);
     rows.extend(elsewhere::run(&bench.options));
     rows.extend(limits::run(&bench));
-    if bench.options.json {
-        table::print_json(&rows)
-    } else {
-        table::print_text(&rows)
-    }
+    if bench.options.json { table::print_json(&rows) } else { table::print_text(&rows) }
 }
 
 fn list(options: &Options) -> Result<()> {
-    let groups = rows::GROUPS
-        .iter()
-        .flat_map(|group| group.peers.iter().map(|against| (group.work, against.peer)));
+    let groups = rows::GROUPS.iter().flat_map(|group| group.peers.iter().map(|against| (group.work, against.peer)));
     let others = elsewhere::NAMES.iter().copied();
-    for (work, peer) in groups
-        .chain(others)
-        .chain(limits::names())
-        .filter(|(w, p)| options.wants(w, p))
-    {
+    for (work, peer) in groups.chain(others).chain(limits::names()).filter(|(w, p)| options.wants(w, p)) {
         println!("{work} | {peer}");
     }
     Ok(())

@@ -47,16 +47,11 @@ impl Options {
     /// Reads the arguments after the program's name. `None` asks for [`HELP`].
     pub fn read(arguments: impl Iterator<Item = String>) -> Result<Option<Self>> {
         let (mut json, mut list, mut quick) = (false, false, false);
-        let (mut only, mut dir, mut rounds, mut seconds, mut divide) =
-            (None, None, None, None, None);
+        let (mut only, mut dir, mut rounds, mut seconds, mut divide) = (None, None, None, None, None);
         let mut repeat = Vec::new();
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {
-            let mut value = || {
-                arguments
-                    .next()
-                    .ok_or_else(|| format!("{argument} needs a value"))
-            };
+            let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value"));
             let taken = match argument.as_str() {
                 "--json" => {
                     json = true;
@@ -108,19 +103,13 @@ impl Options {
 
     /// A population, divided.
     pub fn scaled(&self, population: u64) -> u64 {
-        if population == 0 {
-            0
-        } else {
-            (population / self.divide).max(1)
-        }
+        if population == 0 { 0 } else { (population / self.divide).max(1) }
     }
 }
 
 fn number<T: std::str::FromStr>(text: Option<String>, default: T) -> Result<T> {
     match text {
-        Some(text) => text
-            .parse()
-            .map_err(|_| format!("{text} is no number that fits").into()),
+        Some(text) => text.parse().map_err(|_| format!("{text} is no number that fits").into()),
         None => Ok(default),
     }
 }
@@ -128,8 +117,5 @@ fn number<T: std::str::FromStr>(text: Option<String>, default: T) -> Result<T> {
 /// The directory of this program: inside the target directory, so on the disk that builds.
 fn target_dir() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
-    Ok(program
-        .parent()
-        .ok_or("the program has no directory")?
-        .to_owned())
+    Ok(program.parent().ok_or("the program has no directory")?.to_owned())
 }

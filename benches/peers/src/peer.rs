@@ -55,16 +55,9 @@ pub trait Peer: Send + Sync + Sized + 'static {
 /// A store that can have many requests in flight without a thread for each.
 pub trait AsyncPeer: Peer {
     /// The twin of [`Peer::claim`].
-    fn claim_async(
-        &self,
-        key: Self::Key,
-    ) -> impl Future<Output = Result<Reply<Self::Grant>>> + Send;
+    fn claim_async(&self, key: Self::Key) -> impl Future<Output = Result<Reply<Self::Grant>>> + Send;
     /// The twin of [`Peer::settle`].
-    fn settle_async(
-        &self,
-        grant: Self::Grant,
-        outcome: &'static str,
-    ) -> impl Future<Output = Result<()>> + Send;
+    fn settle_async(&self, grant: Self::Grant, outcome: &'static str) -> impl Future<Output = Result<()>> + Send;
 }
 
 /// Looks up keys in chunks, so that nothing but look-ups is inside a reader's loop.

@@ -26,24 +26,18 @@ pub struct Kept<P> {
 impl Shelf {
     /// An empty shelf that makes directories under `root`.
     pub fn new(root: &Path) -> Self {
-        Shelf {
-            root: root.to_owned(),
-            stores: HashMap::new(),
-        }
+        Shelf { root: root.to_owned(), stores: HashMap::new() }
     }
 
     /// The store with `done` claims done, made now if there is none yet.
     pub fn get<P: Peer>(&mut self, done: u64) -> Result<Arc<Kept<P>>> {
         let slot = (TypeId::of::<P>(), done);
         if let Some(kept) = self.stores.get(&slot) {
-            return Arc::clone(kept)
-                .downcast()
-                .map_err(|_| "a store of another kind".into());
+            return Arc::clone(kept).downcast().map_err(|_| "a store of another kind".into());
         }
         eprintln!("  filling {} with {done} done claims", P::NAME);
         let kept = Arc::new(fresh::<P>(&self.root, done)?);
-        self.stores
-            .insert(slot, Arc::clone(&kept) as Arc<dyn Any + Send + Sync>);
+        self.stores.insert(slot, Arc::clone(&kept) as Arc<dyn Any + Send + Sync>);
         Ok(kept)
     }
 
@@ -56,8 +50,5 @@ impl Shelf {
 /// A store of its own, not kept on any shelf.
 pub fn fresh<P: Peer>(root: &Path, done: u64) -> Result<Kept<P>> {
     let dir = tempfile::Builder::new().prefix("peer-").tempdir_in(root)?;
-    Ok(Kept {
-        store: P::create(dir.path(), done)?,
-        _dir: dir,
-    })
+    Ok(Kept { store: P::create(dir.path(), done)?, _dir: dir })
 }

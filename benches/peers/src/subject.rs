@@ -60,10 +60,7 @@ pub fn checks_from_arguments<S: Subject, const DONE: u64>(bench: &mut Bench) -> 
 }
 
 fn claim_texts<S: Subject>(kept: &Kept<S>, texts: &[String]) -> Result<()> {
-    let keys = texts
-        .iter()
-        .map(|text| S::key_of_arguments(text))
-        .collect::<Result<Vec<_>>>()?;
+    let keys = texts.iter().map(|text| S::key_of_arguments(text)).collect::<Result<Vec<_>>>()?;
     drive::each(&kept.store, &keys, |peer, key| async move {
         let grant = peer.claim_async(key).await?.granted()?;
         peer.settle_async(grant, OUTCOME).await
@@ -74,12 +71,7 @@ fn claim_texts<S: Subject>(kept: &Kept<S>, texts: &[String]) -> Result<()> {
 pub fn checks_by_ready_key<P: Peer, const DONE: u64>(bench: &mut Bench) -> Result<Measure> {
     let done = bench.options.scaled(DONE);
     let kept = bench.shelf.get::<P>(done)?;
-    let keys: Vec<P::Key> = work::done_sample(done)
-        .take(TEXTS as usize)
-        .map(P::key)
-        .collect();
+    let keys: Vec<P::Key> = work::done_sample(done).take(TEXTS as usize).map(P::key).collect();
     let window = bench.window();
-    Ok(Box::new(move || {
-        drive::checks(&kept.store, &keys, 1, CHUNK as u64, window, Clock::Wall)
-    }))
+    Ok(Box::new(move || drive::checks(&kept.store, &keys, 1, CHUNK as u64, window, Clock::Wall)))
 }

@@ -22,10 +22,7 @@ pub fn process_cpu() -> Duration {
 
 fn cpu(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
-    Duration::new(
-        time.tv_sec.unsigned_abs(),
-        u32::try_from(time.tv_nsec).unwrap_or(0),
-    )
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// A line of `/proc/self/status` in bytes, for example `VmRSS` or `VmHWM`.
@@ -33,12 +30,7 @@ pub fn memory(line: &str) -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let kib = status
         .lines()
-        .find_map(|l| {
-            l.strip_prefix(line)?
-                .strip_prefix(':')?
-                .trim()
-                .strip_suffix(" kB")
-        })
+        .find_map(|l| l.strip_prefix(line)?.strip_prefix(':')?.trim().strip_suffix(" kB"))
         .ok_or_else(|| format!("no {line} in /proc/self/status"))?;
     Ok(kib.trim().parse::<u64>()? * 1_024)
 }
@@ -47,11 +39,7 @@ pub fn memory(line: &str) -> Result<u64> {
 pub fn refuse_memory_disk(dir: &Path) -> Result<()> {
     let kind = rustix::fs::statfs(dir)?.f_type as i128;
     if kind == TMPFS_MAGIC || kind == RAMFS_MAGIC {
-        return Err(format!(
-            "{} is in memory; give --dir a directory on a disk",
-            dir.display()
-        )
-        .into());
+        return Err(format!("{} is in memory; give --dir a directory on a disk", dir.display()).into());
     }
     Ok(())
 }
@@ -60,8 +48,6 @@ pub fn refuse_memory_disk(dir: &Path) -> Result<()> {
 pub fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info
-        .lines()
-        .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
     format!("{cores} cores, {}", model.unwrap_or("unknown CPU"))
 }

@@ -107,12 +107,7 @@ pub fn print_json(rows: &[Row]) -> Result<()> {
 
 /// A table in Markdown, ready for `docs/BENCHMARKS.md`.
 pub fn print_text(rows: &[Row]) -> Result<()> {
-    let mut cells = vec![
-        [
-            "work", "peer", "ours", "peer's", "unit", "ratio", "at least", "met",
-        ]
-        .map(String::from),
-    ];
+    let mut cells = vec![["work", "peer", "ours", "peer's", "unit", "ratio", "at least", "met"].map(String::from)];
     cells.extend(rows.iter().map(|row| {
         [
             row.work.clone(),
@@ -120,10 +115,8 @@ pub fn print_text(rows: &[Row]) -> Result<()> {
             row.ours.map_or("-".into(), short),
             row.theirs.map_or("-".into(), short),
             row.unit.clone(),
-            row.ratio
-                .map_or("-".into(), |ratio| format!("{ratio:.2} x")),
-            row.at_least
-                .map_or("-".into(), |at_least| format!("{at_least} x")),
+            row.ratio.map_or("-".into(), |ratio| format!("{ratio:.2} x")),
+            row.at_least.map_or("-".into(), |at_least| format!("{at_least} x")),
             match (row.met, &row.error) {
                 (_, Some(error)) => format!("not measured: {error}"),
                 (Some(true), None) => "yes".into(),
@@ -132,15 +125,8 @@ pub fn print_text(rows: &[Row]) -> Result<()> {
             },
         ]
     }));
-    let width = |column: usize| {
-        cells
-            .iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: [usize; 8] =
-        std::array::from_fn(|column| if column == 7 { 3 } else { width(column) });
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 8] = std::array::from_fn(|column| if column == 7 { 3 } else { width(column) });
     let mut out = std::io::stdout().lock();
     for (line, row) in cells.iter().enumerate() {
         for (cell, width) in row.iter().zip(widths) {
@@ -148,9 +134,7 @@ pub fn print_text(rows: &[Row]) -> Result<()> {
         }
         writeln!(out, "|")?;
         if line == 0 {
-            widths
-                .iter()
-                .try_for_each(|width| write!(out, "|{}", "-".repeat(width + 2)))?;
+            widths.iter().try_for_each(|width| write!(out, "|{}", "-".repeat(width + 2)))?;
             writeln!(out, "|")?;
         }
     }

@@ -37,16 +37,11 @@ impl Fjall {
         let record = record::done(0, OUTCOME);
         for part in done.chunks(LOADED_IN_ONE) {
             let mut batch = database.batch();
-            part.iter()
-                .for_each(|key| batch.insert(&claims, *key, record.as_slice()));
+            part.iter().for_each(|key| batch.insert(&claims, *key, record.as_slice()));
             batch.commit()?;
         }
         database.persist(PersistMode::SyncAll)?;
-        Ok(Fjall {
-            database,
-            claims,
-            next_token: AtomicU64::new(1),
-        })
+        Ok(Fjall { database, claims, next_token: AtomicU64::new(1) })
     }
 
     fn token(&self) -> u64 {
@@ -118,9 +113,7 @@ pub struct FjallEach {
 
 impl FjallEach {
     fn locked<T>(&self, key: &Digest, change: impl FnOnce() -> Result<T>) -> Result<T> {
-        let _held = self.stripes[usize::from(key[0]) % STRIPES]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _held = self.stripes[usize::from(key[0]) % STRIPES].lock().unwrap_or_else(PoisonError::into_inner);
         change()
     }
 }
@@ -138,23 +131,16 @@ impl Peer for FjallEach {
 
     fn create(dir: &Path, done: u64) -> Result<Self> {
         let stripes = (0..STRIPES).map(|_| Mutex::new(())).collect();
-        Ok(FjallEach {
-            fjall: Fjall::open(dir, &work::sorted_digests(done))?,
-            stripes,
-        })
+        Ok(FjallEach { fjall: Fjall::open(dir, &work::sorted_digests(done))?, stripes })
     }
 
     fn claim(&self, key: &Digest) -> Result<Reply<(Digest, u64)>> {
         self.locked(key, || {
             if let Some(record) = self.fjall.claims.get(key)? {
-                return Ok(record::outcome(&record)
-                    .map_or(Reply::Held, |outcome| Reply::Done(outcome.len())));
+                return Ok(record::outcome(&record).map_or(Reply::Held, |outcome| Reply::Done(outcome.len())));
             }
             let token = self.fjall.token();
-            self.fjall.write(std::iter::once((
-                *key,
-                record::claimed(token, &FINGERPRINT).to_vec(),
-            )))?;
+            self.fjall.write(std::iter::once((*key, record::claimed(token, &FINGERPRINT).to_vec())))?;
             Ok(Reply::Granted((*key, token)))
         })
     }
@@ -162,8 +148,7 @@ impl Peer for FjallEach {
     fn settle(&self, (key, token): (Digest, u64), outcome: &'static str) -> Result<()> {
         self.locked(&key, || {
             record::may_settle(self.fjall.claims.get(key)?.as_deref(), token)?;
-            self.fjall
-                .write(std::iter::once((key, record::done(token, outcome))))
+            self.fjall.write(std::iter::once((key, record::done(token, outcome))))
         })
     }
 

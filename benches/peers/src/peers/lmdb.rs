@@ -27,8 +27,7 @@ pub struct Lmdb {
 
 impl Store for Lmdb {
     const NAME: &'static str = "LMDB";
-    const COMMITS: &'static str =
-        "LMDB (heed 0.22), default flags: data pages synced, then the meta page synced";
+    const COMMITS: &'static str = "LMDB (heed 0.22), default flags: data pages synced, then the meta page synced";
     type Source = Lmdb;
     type Reader = LmdbReader;
 
@@ -46,11 +45,7 @@ impl Store for Lmdb {
             }
             transaction.commit()?;
         }
-        Ok(Lmdb {
-            env,
-            claims,
-            next_token: 1,
-        })
+        Ok(Lmdb { env, claims, next_token: 1 })
     }
 
     fn source(&self) -> Lmdb {
@@ -80,11 +75,7 @@ impl Store for Lmdb {
                 }
                 (Op::Settle { token, outcome, .. }, record) => {
                     record::may_settle(record, *token)?;
-                    self.claims.put(
-                        &mut transaction,
-                        key.as_slice(),
-                        record::done(*token, outcome).as_slice(),
-                    )?;
+                    self.claims.put(&mut transaction, key.as_slice(), record::done(*token, outcome).as_slice())?;
                     answers.push(Answer::Settled);
                 }
             }

@@ -5,9 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use redb::{
-    Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
-};
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 
 use crate::Result;
 use crate::batch::{Answer, Batched, Op, Store};
@@ -41,9 +39,7 @@ impl Store for Redb {
     type Reader = RedbReader;
 
     fn create(dir: &Path, done: &[Digest]) -> Result<Self> {
-        let database = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .create(dir.join("raw.redb"))?;
+        let database = Database::builder().set_cache_size(CACHE_BYTES).create(dir.join("raw.redb"))?;
         let transaction = begin(&database)?;
         transaction.open_table(CLAIMS)?;
         transaction.commit()?;
@@ -57,10 +53,7 @@ impl Store for Redb {
             drop(table);
             transaction.commit()?;
         }
-        Ok(Redb {
-            database: Arc::new(database),
-            next_token: 1,
-        })
+        Ok(Redb { database: Arc::new(database), next_token: 1 })
     }
 
     fn source(&self) -> Arc<Database> {
@@ -68,9 +61,7 @@ impl Store for Redb {
     }
 
     fn reader(source: &Arc<Database>) -> Result<RedbReader> {
-        Ok(RedbReader {
-            database: Arc::clone(source),
-        })
+        Ok(RedbReader { database: Arc::clone(source) })
     }
 
     fn commit(&mut self, batch: &[Op], answers: &mut Vec<Answer>) -> Result<()> {
@@ -79,9 +70,7 @@ impl Store for Redb {
         for op in batch {
             answers.push(match op {
                 Op::Claim { key } => {
-                    let standing = table
-                        .get(key)?
-                        .map(|record| record::standing(record.value()));
+                    let standing = table.get(key)?.map(|record| record::standing(record.value()));
                     match standing {
                         Some(standing) => standing,
                         None => {
@@ -92,11 +81,7 @@ impl Store for Redb {
                         }
                     }
                 }
-                Op::Settle {
-                    key,
-                    token,
-                    outcome,
-                } => {
+                Op::Settle { key, token, outcome } => {
                     let record = table.get(key)?;
                     record::may_settle(record.as_ref().map(|record| record.value()), *token)?;
                     drop(record);
@@ -119,8 +104,7 @@ pub struct RedbReader {
 impl Reader<Digest> for RedbReader {
     fn check(&mut self, keys: &[Digest]) -> Result<Tally> {
         debug_assert!(keys.len() <= CHUNK);
-        let table: ReadOnlyTable<&Digest, &[u8]> =
-            self.database.begin_read()?.open_table(CLAIMS)?;
+        let table: ReadOnlyTable<&Digest, &[u8]> = self.database.begin_read()?.open_table(CLAIMS)?;
         let mut tally = Tally::default();
         for key in keys {
             if let Some(record) = table.get(key)?

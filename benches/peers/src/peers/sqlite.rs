@@ -25,19 +25,15 @@ const SCHEMA: &str = "CREATE TABLE claims (
     done INTEGER NOT NULL DEFAULT 0,
     outcome BLOB
 )";
-const CLAIM: &str =
-    "INSERT INTO claims (key, fingerprint) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING";
+const CLAIM: &str = "INSERT INTO claims (key, fingerprint) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING";
 const STANDING: &str = "SELECT id, done, outcome FROM claims WHERE key = ?1";
 const SETTLE: &str = "UPDATE claims SET done = 1, outcome = ?2 WHERE id = ?1 AND done = 0";
 const LOAD: &str = "INSERT INTO claims (key, fingerprint, done, outcome) VALUES (?1, ?2, 1, ?3)";
 const LOOK_UP: &str = "SELECT outcome FROM claims WHERE key = ?1 AND done = 1";
 
 const COMMITS: &str = "SQLite, WAL, synchronous=FULL: one sync of the log a commit";
-const TUNING: [(&str, i64); 3] = [
-    ("cache_size", -512 * 1_024),
-    ("mmap_size", 4 << 30),
-    ("wal_autocheckpoint", 16 * 1_024),
-];
+const TUNING: [(&str, i64); 3] =
+    [("cache_size", -512 * 1_024), ("mmap_size", 4 << 30), ("wal_autocheckpoint", 16 * 1_024)];
 
 /// Best batch; each look-up its own read transaction.
 pub type SqliteBatch = Batched<Tuned<false>, { usize::MAX }>;
@@ -58,9 +54,7 @@ fn connect(path: &Path) -> Result<Connection> {
 
 fn tune(connection: &Connection) -> Result<()> {
     for (name, value) in TUNING {
-        connection
-            .query_row(&format!("PRAGMA {name} = {value}"), [], |_| Ok(()))
-            .optional()?;
+        connection.query_row(&format!("PRAGMA {name} = {value}"), [], |_| Ok(())).optional()?;
     }
     Ok(())
 }
@@ -107,11 +101,7 @@ pub struct Tuned<const KEPT_READS: bool> {
 }
 
 impl<const KEPT_READS: bool> Store for Tuned<KEPT_READS> {
-    const NAME: &'static str = if KEPT_READS {
-        "SQLite, kept reads"
-    } else {
-        "SQLite, best batch"
-    };
+    const NAME: &'static str = if KEPT_READS { "SQLite, kept reads" } else { "SQLite, best batch" };
     const COMMITS: &'static str = COMMITS;
     type Source = PathBuf;
     type Reader = SqliteReader<KEPT_READS>;
@@ -141,9 +131,7 @@ impl<const KEPT_READS: bool> Store for Tuned<KEPT_READS> {
             answers.push(match op {
                 Op::Claim { key } => match claims.execute(params![key, FINGERPRINT])? {
                     1 => Answer::Granted(transaction.last_insert_rowid().cast_unsigned()),
-                    _ => standing(&mut standings, key)?
-                        .1
-                        .map_or(Answer::Held, Answer::Done),
+                    _ => standing(&mut standings, key)?.1.map_or(Answer::Held, Answer::Done),
                 },
                 Op::Settle { token, outcome, .. } => {
                     settle(&mut settles, *token, outcome)?;
@@ -165,10 +153,7 @@ pub struct AsWritten {
 
 impl AsWritten {
     fn claim(&self, key: &Digest) -> Result<Answer> {
-        let inserted = self
-            .connection
-            .prepare_cached(CLAIM)?
-            .execute(params![key, FINGERPRINT])?;
+        let inserted = self.connection.prepare_cached(CLAIM)?.execute(params![key, FINGERPRINT])?;
         let (token, outcome) = standing(&mut self.connection.prepare_cached(STANDING)?, key)?;
         Ok(match (inserted, outcome) {
             (1, _) => Answer::Granted(token),
@@ -191,10 +176,7 @@ impl Store for AsWritten {
     fn create(dir: &Path, done: &[Digest]) -> Result<Self> {
         let path = path_in(dir);
         create(&path, done)?;
-        Ok(AsWritten {
-            connection: connect(&path)?,
-            path,
-        })
+        Ok(AsWritten { connection: connect(&path)?, path })
     }
 
     fn source(&self) -> PathBuf {
@@ -234,19 +216,11 @@ impl Peer for SqliteEach {
     }
 
     fn create(dir: &Path, done: u64) -> Result<Self> {
-        Ok(SqliteEach(Mutex::new(AsWritten::create(
-            dir,
-            &work::sorted_digests(done),
-        )?)))
+        Ok(SqliteEach(Mutex::new(AsWritten::create(dir, &work::sorted_digests(done))?)))
     }
 
     fn claim(&self, key: &Digest) -> Result<Reply<u64>> {
-        match self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .claim(key)?
-        {
+        match self.0.lock().unwrap_or_else(PoisonError::into_inner).claim(key)? {
             Answer::Granted(token) => Ok(Reply::Granted(token)),
             Answer::Done(bytes) => Ok(Reply::Done(bytes)),
             Answer::Held | Answer::Settled => Ok(Reply::Held),
@@ -254,10 +228,7 @@ impl Peer for SqliteEach {
     }
 
     fn settle(&self, grant: u64, outcome: &'static str) -> Result<()> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .settle(grant, outcome)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).settle(grant, outcome)
     }
 
     fn reader(&self) -> Result<SqliteReader<false>> {
@@ -278,11 +249,7 @@ impl<const KEPT_READS: bool> SqliteReader<KEPT_READS> {
 
 impl<const KEPT_READS: bool> Reader<Digest> for SqliteReader<KEPT_READS> {
     fn check(&mut self, keys: &[Digest]) -> Result<Tally> {
-        let kept = if KEPT_READS {
-            Some(self.0.unchecked_transaction()?)
-        } else {
-            None
-        };
+        let kept = if KEPT_READS { Some(self.0.unchecked_transaction()?) } else { None };
         let mut statement = self.0.prepare_cached(LOOK_UP)?;
         let mut tally = Tally::default();
         for key in keys {
