@@ -1,9 +1,11 @@
 //! How long opening takes, after a close in order and after a kill in the middle of work.
 //!
-//!     cargo run --release --example open_time -- DIRECTORY [CLAIMS]
+//!     cargo run --release --example open_time -- FOLDER fill 1000000
+//!     cargo run --release --example open_time -- FOLDER open
+//!     cargo run --release --example open_time -- FOLDER kill
+//!     cargo run --release --example open_time -- FOLDER open
 
 use std::path::Path;
-use std::process::Command;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -61,45 +63,40 @@ fn processor() -> f64 {
     0.0
 }
 
-fn timed(path: &Path) -> Result<(f64, f64)> {
-    let (began, spent) = (Instant::now(), processor());
-    let ledger = open(path)?;
-    let seconds = (began.elapsed().as_secs_f64(), processor() - spent);
-    // Left as it is, so that the next open finds the same.
-    ledger.close()?;
-    Ok(seconds)
-}
-
 fn main() -> Result<()> {
-    let mut args = std::env::args().skip(1);
-    let directory = args.next().unwrap_or_else(|| ".".to_owned());
-    let claims: u64 = args.next().and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
-    let path = Path::new(&directory).join("open_time.redb");
-    if std::env::var_os("OPEN_TIME_CHILD").is_some() {
-        let ledger = open(&path)?;
-        let from = ledger.stats()?.done;
-        work(&ledger, from, 2_000, 100)?;
-        work(&ledger, from + 2_000, 20, 1)?;
-        // As a kill: nothing is dropped, nothing closed.
-        std::process::abort();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [folder, what, more @ ..] = args.as_slice() else {
+        eprintln!("usage: open_time FOLDER fill CLAIMS | open | kill");
+        std::process::exit(2);
+    };
+    let path = Path::new(folder).join("open_time.redb");
+    match what.as_str() {
+        "fill" => {
+            let ledger = open(&path)?;
+            work(&ledger, 0, more.first().and_then(|count| count.parse().ok()).unwrap_or(1_000_000), 4096)?;
+            ledger.close()?;
+        }
+        "kill" => {
+            let ledger = open(&path)?;
+            let from = ledger.stats()?.done;
+            work(&ledger, from, 2_000, 100)?;
+            work(&ledger, from + 2_000, 20, 1)?;
+            // As a kill: nothing is dropped, nothing closed.
+            std::process::abort();
+        }
+        _ => {
+            let (began, spent) = (Instant::now(), processor());
+            let ledger = open(&path)?;
+            let (seconds, processor) = (began.elapsed().as_secs_f64(), processor() - spent);
+            let stats = ledger.stats()?;
+            println!(
+                "{} claims, {} rows, {} MiB: {seconds:.2} s, {processor:.2} s of processor",
+                stats.done,
+                stats.rows,
+                stats.file_bytes >> 20
+            );
+            ledger.close()?;
+        }
     }
-    if !path.exists() {
-        let ledger = open(&path)?;
-        work(&ledger, 0, claims, 4096)?;
-        ledger.close()?;
-    }
-    let bytes = std::fs::metadata(&path).map_or(0, |data| data.len());
-    let clean = timed(&path)?;
-    let program = std::env::current_exe().unwrap_or_default();
-    let _ = Command::new(program).arg(&directory).env("OPEN_TIME_CHILD", "1").status();
-    let killed = timed(&path)?;
-    println!(
-        "claims {claims}, file {} MiB: clean {:.2} s ({:.2} s of processor), after a kill {:.2} s ({:.2} s)",
-        bytes >> 20,
-        clean.0,
-        clean.1,
-        killed.0,
-        killed.1
-    );
     Ok(())
 }
