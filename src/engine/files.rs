@@ -45,6 +45,7 @@ pub enum FileSystem {
     /// FUSE: whoever wrote it decides what a sync means.
     Fuse,
     /// The platform does not say.
+    #[cfg_attr(target_os = "linux", allow(dead_code))]
     Unknown,
 }
 
