@@ -38,6 +38,26 @@ fn claim_and_settle(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// Flat cost: the same work beside a thousand live keys and beside two million.
+fn by_live_keys(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("claim and settle, 1,024 futures, by live keys");
+    for live in [1_000, 2_000_000_u64] {
+        let folder = folder();
+        let ledger = common::filled(&folder.path().join("ledger.redb"), live);
+        let mut first = 1 << 52;
+        group.throughput(Throughput::Elements(1024));
+        group.bench_function(BenchmarkId::new("live keys", live), |bencher| {
+            bencher.iter_custom(|rounds| {
+                let start = Instant::now();
+                pairs_by_futures(&ledger, 1024, first..first + rounds * 1024);
+                first += rounds * 1024;
+                start.elapsed()
+            });
+        });
+    }
+    group.finish();
+}
+
 fn transactions(criterion: &mut Criterion) {
     let folder = folder();
     let ledger = options().create(folder.path().join("ledger.redb")).unwrap();
@@ -82,5 +102,5 @@ fn config() -> Criterion {
         .measurement_time(Duration::from_secs(3))
 }
 
-criterion_group! { name = benches; config = config(); targets = claim_and_settle, transactions, duplicates }
+criterion_group! { name = benches; config = config(); targets = claim_and_settle, by_live_keys, transactions, duplicates }
 criterion_main!(benches);
