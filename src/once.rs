@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 
 use crate::claim::{Answer, Claim, Claimed, Finding, ProbeKind, Recovery, Settled, Uncertain};
 use crate::engine::core::Core;
 use crate::engine::event::Reason;
 use crate::engine::index::KeyDigest;
-use crate::engine::line::Receive;
+use crate::engine::line::{Receive, this_thread};
 use crate::engine::request::{Answered, Reply, VerdictWork, Work};
 use crate::engine::state::{Record, Stored as StoredStanding};
 use crate::engine::sync::Arc;
@@ -390,13 +390,7 @@ impl Future for Caught {
 
 /// Waits for a future on this thread.
 fn wait_for<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: std::sync::Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(std::sync::Arc::new(Unpark(std::thread::current())));
+    let waker = this_thread();
     let mut context = Context::from_waker(&waker);
     let mut future = Box::pin(future);
     loop {
