@@ -177,8 +177,7 @@ impl Turn<'_> {
         }
         for row in self.pen.due.take_bodies(self.now, BODIES_MAX) {
             // The queue is built from the log, which outlives its bodies: after an opening many are long gone.
-            let here = self.pen.batch.bodies.iter().any(|(number, _)| *number == row);
-            if here || self.store()?.has_body(row)? {
+            if self.pen.batch.body(row).is_some() || self.store()?.has_body(row)? {
                 self.drop_body(row);
                 swept.bodies += 1;
             }
@@ -200,7 +199,7 @@ impl Turn<'_> {
         let mut stretch: Vec<(u64, Vec<u8>)> = Vec::with_capacity(STRETCH_ROWS);
         // Only rows that are committed: this batch's own have no row in the file yet. And none that a
         // sweep before this one in the same batch took out: the file still has those.
-        let begin = self.pen.batch.dead_rows.last().map_or(0, |row| row.saturating_add(1));
+        let begin = self.pen.batch.begin;
         let end = self.pen.meta.next_sequence;
         self.store()?.scan(begin..end, |sequence, row| {
             stretch.push((sequence, row.to_vec()));

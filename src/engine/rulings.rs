@@ -38,8 +38,8 @@ struct Plan {
 
 impl Turn<'_> {
     /// Decides one request.
-    pub fn decide(&mut self, request: &Request) -> Result<Decided> {
-        let answer = match &request.work {
+    pub fn decide(&mut self, request: &mut Request) -> Result<Decided> {
+        let answer = match &mut request.work {
             Work::Claim(claim) => return self.claim(claim),
             Work::Settle(work) => self.settle(&work.key, work.token, work.end, &work.prepared)?,
             Work::Renew { key, token, lease_ms } => self.renew(key, *token, *lease_ms)?,
@@ -128,7 +128,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn claim(&mut self, work: &ClaimWork) -> Result<Decided> {
+    fn claim(&mut self, work: &mut ClaimWork) -> Result<Decided> {
         Ok(match self.judge(work)? {
             Judged::Grant(plan) => Decided::Answer(Reply::Granted(self.grant(work, plan)?)),
             Judged::Refused(Reply::Stands { seen: Seen::InProgress, .. }) if self.waits_on(work) => Decided::Park,
@@ -172,7 +172,7 @@ impl Turn<'_> {
     }
 
     /// All or nothing: every member is judged before the first is applied.
-    fn transaction(&mut self, work: &TransactionWork) -> Result<Reply> {
+    fn transaction(&mut self, work: &mut TransactionWork) -> Result<Reply> {
         let mut refused = Vec::new();
         let mut plans = Vec::with_capacity(work.claims.len());
         for (index, claim) in work.claims.iter().enumerate() {
@@ -191,7 +191,7 @@ impl Turn<'_> {
             return Ok(Reply::Refused(refused));
         }
         let mut grants = Vec::with_capacity(plans.len());
-        for (claim, plan) in work.claims.iter().zip(plans) {
+        for (claim, plan) in work.claims.iter_mut().zip(plans) {
             grants.push(self.grant(claim, plan)?);
         }
         let mut versions = Vec::with_capacity(work.cells.len());
@@ -214,7 +214,7 @@ impl Turn<'_> {
         work.wait_until_ms > 0 && self.core.times.boot_ms() < work.wait_until_ms
     }
 
-    fn grant(&mut self, work: &ClaimWork, plan: Plan) -> Result<Granted> {
+    fn grant(&mut self, work: &mut ClaimWork, plan: Plan) -> Result<Granted> {
         self.record_session()?;
         let before = if plan.fresh { None } else { plan.record };
         if plan.fresh
@@ -238,8 +238,9 @@ impl Turn<'_> {
             lease_until_ms: work.lease_ms.map_or(FOREVER, lease),
             terms,
             resumed: plan.resumed,
-            scope: work.scope.clone(),
-            label: work.label.clone(),
+            // A granted claim is not judged again.
+            scope: std::mem::take(&mut work.scope),
+            label: std::mem::take(&mut work.label),
         };
         let granted = self.append(&work.key, before, NEW_TOKEN, Event::Grant(event))?;
         match (plan.approval, plan.record) {
@@ -274,8 +275,9 @@ impl Turn<'_> {
         let equal = self.says_the_same(record.as_ref(), token, end, prepared)?;
         match state::decide(record.as_ref(), &Ask::Settle { token, equal }, self.now, Holder::Alive) {
             Decision::Apply => {
-                self.store_body(prepared);
-                self.append(key, record, token, Event::Settle(SettleEvent { key: *key, end, body: prepared.body }))?;
+                let event = Event::Settle(SettleEvent { key: *key, end, body: prepared.body });
+                let next = self.append(key, record, token, event)?;
+                self.store_body(next.last, prepared);
                 Ok(Reply::Applied)
             }
             Decision::Lost => self.lost(key, record, token, Some(end), prepared),
@@ -283,9 +285,10 @@ impl Turn<'_> {
         }
     }
 
-    pub fn store_body(&mut self, prepared: &Prepared) {
+    /// Stores the body of the event at `sequence`.
+    pub fn store_body(&mut self, sequence: u64, prepared: &Prepared) {
         if let Some(outcome) = &prepared.outcome {
-            self.pen.batch.bodies.push((self.pen.meta.next_sequence, outcome.clone()));
+            self.pen.batch.append_body(sequence, outcome.clone());
         }
     }
 
@@ -306,9 +309,9 @@ impl Turn<'_> {
         let again = |what: &ToldWhat| end.is_none() && *what == ToldWhat::Released;
         let recorded = chain.told().any(|told| told.token == token && (late(&told.what) || again(&told.what)));
         if known && !recorded {
-            self.store_body(prepared);
             let event = LateEvent { key: *key, end, body: prepared.body };
-            self.append(key, Some(record), token, Event::Late(event))?;
+            let next = self.append(key, Some(record), token, Event::Late(event))?;
+            self.store_body(next.last, prepared);
         }
         Ok(self.unmoved(Some(record), Decision::Lost))
     }
@@ -339,9 +342,8 @@ impl Turn<'_> {
         let Some(stored) = stored.filter(|stored| plain(stored) == plain(&prepared.body)) else { return Ok(false) };
         // One checksum is not one outcome: the bytes decide, for as long as they are kept.
         let (Some(row), Some(outcome)) = (stored.row(0), &prepared.outcome) else { return Ok(true) };
-        let batch = self.pen.batch.bodies.iter().rev().find(|(number, _)| *number == row);
-        let kept = match batch {
-            Some((_, body)) => Some(body.clone()),
+        let kept = match self.pen.batch.body(row) {
+            Some(body) => Some(body),
             None => self.store()?.body(row, stored.kind, stored.error)?,
         };
         Ok(kept.is_none_or(|kept| kept == *outcome))
@@ -390,7 +392,6 @@ impl Turn<'_> {
         let ask = Ask::Resolve { token: work.token, verdict: work.verdict, force: work.force };
         match state::decide(record.as_ref(), &ask, self.now, holder) {
             Decision::Apply => {
-                self.store_body(&work.prepared);
                 let event = ResolveEvent {
                     key: work.key,
                     verdict: work.verdict,
@@ -399,7 +400,8 @@ impl Turn<'_> {
                     why: work.why.clone(),
                     forced: work.force,
                 };
-                self.append(&work.key, record, work.token, Event::Resolve(event))?;
+                let next = self.append(&work.key, record, work.token, Event::Resolve(event))?;
+                self.store_body(next.last, &work.prepared);
                 if work.verdict == VerdictRule::NotDone {
                     self.give_approval_back(work.token)?;
                 }
@@ -409,7 +411,7 @@ impl Turn<'_> {
         }
     }
 
-    fn verdict(&mut self, work: &VerdictWork) -> Result<Decided> {
+    fn verdict(&mut self, work: &mut VerdictWork) -> Result<Decided> {
         self.pen.probing.remove(&work.claim.key);
         let (record, holder) = self.load_afresh(&work.claim.key)?;
         let verdict = if work.found.is_some() { VerdictRule::Done } else { VerdictRule::NotDone };
@@ -417,7 +419,6 @@ impl Turn<'_> {
         if state::decide(record.as_ref(), &ask, self.now, holder) == Decision::Apply {
             let none = Prepared { body: Body::NONE, outcome: None };
             let prepared = work.found.as_ref().unwrap_or(&none);
-            self.store_body(prepared);
             let event = ResolveEvent {
                 key: work.claim.key,
                 verdict,
@@ -426,13 +427,14 @@ impl Turn<'_> {
                 why: String::new(),
                 forced: false,
             };
-            self.append(&work.claim.key, record, work.token, Event::Resolve(event))?;
+            let next = self.append(&work.claim.key, record, work.token, Event::Resolve(event))?;
+            self.store_body(next.last, prepared);
             if verdict == VerdictRule::NotDone {
                 self.give_approval_back(work.token)?;
             }
         }
         // A stale verdict changed nothing; the claim is judged by what stands now.
-        self.claim(&work.claim)
+        self.claim(&mut work.claim)
     }
 
     /// Records a doubt about a claim that is in progress.

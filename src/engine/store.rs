@@ -15,6 +15,7 @@ use redb::{
 use crate::engine::codec::{self, Meta};
 use crate::engine::files::{DiskFile, LockKind};
 use crate::error::{Error, ErrorKind, Result};
+use crate::outcome::Outcome;
 
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 const OUTCOMES: TableDefinition<u64, &[u8]> = TableDefinition::new("outcomes");
@@ -37,29 +38,72 @@ pub(crate) struct Store {
 /// What one commit changes.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// The sealed rows, one after the other.
+    /// The sealed rows, one after the other, each with its length before it.
     arena: Vec<u8>,
     rows: Vec<(u64, Range<usize>)>,
-    pub bodies: Vec<(u64, crate::outcome::Outcome)>,
-    pub dead_rows: Vec<u64>,
+    bodies: Vec<(u64, Outcome)>,
+    body_bytes: usize,
+    /// Rows of the log below this number go.
+    pub begin: u64,
     pub dead_bodies: Vec<u64>,
 }
+
+/// Consecutive rows of the log lie together in blocks of at most this many bytes, or alone where one
+/// is longer: a block then fills one page of redb's, less the 16 bytes that redb takes of it.
+const BLOCK_BYTES_MAX: usize = 4096 - 16;
+
+/// Before each row of a block: its length.
+const LEN_BYTES: usize = 4;
 
 impl Batch {
     /// Adds a row that `seal` appends to the arena, and gives its bytes back.
     pub fn append(&mut self, sequence: u64, seal: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<&[u8]> {
         let start = self.arena.len();
-        if let Err(error) = seal(&mut self.arena) {
-            self.arena.truncate(start);
-            return Err(error);
+        self.arena.extend_from_slice(&[0; LEN_BYTES]);
+        let sealed = seal(&mut self.arena).and_then(|()| {
+            let len = self.arena.len() - start - LEN_BYTES;
+            u32::try_from(len).map_err(|_| Error::bad_input(format!("a row of the log has {len} bytes")))
+        });
+        let len = match sealed {
+            Ok(len) => len,
+            Err(error) => {
+                self.arena.truncate(start);
+                return Err(error);
+            }
+        };
+        if let Some(place) = self.arena.get_mut(start..start + LEN_BYTES) {
+            place.copy_from_slice(&len.to_le_bytes());
         }
-        self.rows.push((sequence, start..self.arena.len()));
-        Ok(self.arena.get(start..).unwrap_or_default())
+        let row = start + LEN_BYTES..self.arena.len();
+        self.rows.push((sequence, row.clone()));
+        Ok(self.arena.get(row).unwrap_or_default())
     }
 
-    /// The rows so far, in order.
-    pub fn rows(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.rows.iter().map(|(sequence, range)| (*sequence, self.arena.get(range.clone()).unwrap_or_default()))
+    /// Adds a body, under a number above those of the bodies so far.
+    pub fn append_body(&mut self, number: u64, body: Outcome) {
+        self.body_bytes += body.body().len();
+        self.bodies.push((number, body));
+    }
+
+    /// The rows so far as blocks, each with the number of its first row.
+    fn blocks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut rest = self.rows.as_slice();
+        std::iter::from_fn(move || {
+            let (first, range) = rest.first()?;
+            let start = range.start - LEN_BYTES;
+            let fits = |(at, (number, row)): &(usize, &(u64, Range<usize>))| {
+                *at == 0 || (*number == first + *at as u64 && row.end - start <= BLOCK_BYTES_MAX)
+            };
+            let count = rest.iter().enumerate().take_while(fits).count();
+            let (block, others) = rest.split_at_checked(count)?;
+            rest = others;
+            Some((*first, self.arena.get(start..block.last()?.1.end)?))
+        })
+    }
+
+    /// Whether rows are added.
+    pub fn has_rows(&self) -> bool {
+        !self.rows.is_empty()
     }
 
     /// A row of this batch that is not committed yet.
@@ -69,19 +113,19 @@ impl Batch {
     }
 
     /// A body of this batch. They are added in order of their numbers.
-    pub fn body(&self, number: u64) -> Option<crate::outcome::Outcome> {
+    pub fn body(&self, number: u64) -> Option<Outcome> {
         let at = self.bodies.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         self.bodies.get(at).map(|(_, body)| body.clone())
     }
 
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.dead_rows.is_empty() && self.dead_bodies.is_empty()
+        self.rows.is_empty() && self.begin == 0 && self.dead_bodies.is_empty()
     }
 
     /// How many bytes the rows and bodies have.
     pub fn bytes(&self) -> usize {
-        self.arena.len() + self.bodies.iter().map(|(_, body)| body.body().len()).sum::<usize>()
+        self.arena.len() + self.body_bytes
     }
 
     /// Empties the batch and keeps its memory for the next.
@@ -89,7 +133,8 @@ impl Batch {
         self.arena.clear();
         self.rows.clear();
         self.bodies.clear();
-        self.dead_rows.clear();
+        self.body_bytes = 0;
+        self.begin = 0;
         self.dead_bodies.clear();
     }
 }
@@ -164,11 +209,9 @@ impl Store {
         write.set_quick_repair(quick_repair);
         {
             let mut log = write.open_table(LOG)?;
-            for (sequence, row) in batch.rows() {
-                log.insert(sequence, row)?;
-            }
-            for sequence in &batch.dead_rows {
-                log.remove(sequence)?;
+            cut(&mut log, batch.begin)?;
+            for (first, block) in batch.blocks() {
+                log.insert(first, block)?;
             }
             let mut outcomes = write.open_table(OUTCOMES)?;
             for (number, body) in &batch.bodies {
@@ -203,7 +246,19 @@ impl Store {
 
     /// One row of the log.
     pub fn row(&self, sequence: u64) -> Result<Option<Vec<u8>>> {
-        self.reading(|db| Ok(db.begin_read()?.open_table(LOG)?.get(sequence)?.map(|row| row.value().to_vec())))
+        self.reading(|db| {
+            let log = db.begin_read()?.open_table(LOG)?;
+            let Some(block) = log.range(..=sequence)?.next_back() else { return Ok(None) };
+            let (first, block) = block?;
+            let row = rows_of(first.value(), block.value()).find(|row| row.is_none_or(|(number, _)| number == sequence));
+            Ok(row.map(|row| row.map(|(_, row)| row.to_vec())))
+        })?
+        .map(|row| row.ok_or_else(|| self.broken_block(sequence)))
+        .transpose()
+    }
+
+    fn broken_block(&self, sequence: u64) -> Error {
+        damaged(&self.path, &format!("the block with log sequence {sequence} does not hold whole rows"))
     }
 
     /// One body; `None` where there is none.
@@ -212,14 +267,14 @@ impl Store {
         number: u64,
         kind: crate::outcome::Kind,
         error: bool,
-    ) -> Result<Option<crate::outcome::Outcome>> {
+    ) -> Result<Option<Outcome>> {
         let row = self.reading(|db| {
             // The table lives until the bytes are copied: a row of `get` does not keep its read
             // transaction alive, and its page would be free for the writer.
             let outcomes = db.begin_read()?.open_table(OUTCOMES)?;
             let row = outcomes.get(number)?;
             Ok(row.map(|row| {
-                codec::open_body(number, row.value()).map(|body| crate::outcome::Outcome::new(kind, error, body))
+                codec::open_body(number, row.value()).map(|body| Outcome::new(kind, error, body))
             }))
         })?;
         row.transpose()
@@ -239,12 +294,21 @@ impl Store {
     pub fn scan(&self, range: Range<u64>, mut take: impl FnMut(u64, &[u8]) -> Result<bool>) -> Result<()> {
         let walk = |db: &Database| -> std::result::Result<Result<()>, redb::Error> {
             let table = db.begin_read()?.open_table(LOG)?;
-            for row in table.range(range.clone())? {
-                let (sequence, row) = row?;
-                match take(sequence.value(), row.value()) {
-                    Ok(true) => {}
-                    Ok(false) => break,
-                    Err(error) => return Ok(Err(error)),
+            // The block before may hold the first of them.
+            let before = table.range(..range.start)?.next_back().transpose()?;
+            let begin = before.map_or(range.start, |(first, _)| first.value());
+            for block in table.range(begin..range.end)? {
+                let (first, block) = block?;
+                for row in rows_of(first.value(), block.value()) {
+                    let Some((sequence, row)) = row else { return Ok(Err(self.broken_block(first.value()))) };
+                    if !range.contains(&sequence) {
+                        continue;
+                    }
+                    match take(sequence, row) {
+                        Ok(true) => {}
+                        Ok(false) => return Ok(Ok(())),
+                        Err(error) => return Ok(Err(error)),
+                    }
                 }
             }
             Ok(Ok(()))
@@ -271,6 +335,46 @@ impl Drop for Store {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(db)));
         }
     }
+}
+
+/// The rows of a block with their numbers, the first of them `first`; ends with `None` where the
+/// block does not end with a row.
+fn rows_of(first: u64, block: &[u8]) -> impl Iterator<Item = Option<(u64, &[u8])>> {
+    let (mut rest, mut number) = (block, first);
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let split = rest.split_first_chunk::<LEN_BYTES>();
+        let row = split.and_then(|(len, rows)| rows.split_at_checked(u32::from_le_bytes(*len) as usize));
+        let Some((row, others)) = row else {
+            rest = &[];
+            return Some(None);
+        };
+        rest = others;
+        number = number.wrapping_add(1);
+        Some(Some((number.wrapping_sub(1), row)))
+    })
+}
+
+/// Takes the rows below `begin` out. A block that goes on beyond it stays with its rest.
+fn cut(log: &mut redb::Table<'_, u64, &'static [u8]>, begin: u64) -> std::result::Result<(), redb::Error> {
+    let mut rest = None;
+    while log.first()?.is_some_and(|(first, _)| first.value() < begin) {
+        let Some((first, block)) = log.pop_first()? else { break };
+        let kept = |row: &Option<(u64, &[u8])>| row.is_some_and(|(number, _)| number >= begin);
+        let kept = rows_of(first.value(), block.value()).filter(kept).flatten();
+        rest = kept.fold(None, |rest: Option<(u64, Vec<u8>)>, (number, row)| {
+            let (first, mut rows) = rest.unwrap_or((number, Vec::new()));
+            rows.extend_from_slice(&(row.len() as u32).to_le_bytes());
+            rows.extend_from_slice(row);
+            Some((first, rows))
+        });
+    }
+    if let Some((first, rows)) = rest {
+        log.insert(first, rows.as_slice())?;
+    }
+    Ok(())
 }
 
 /// Runs redb and turns its panic into an error.

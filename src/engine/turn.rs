@@ -65,7 +65,9 @@ impl<'a> Turn<'a> {
             self.pen.due.body(&next, body, sequence, self.now.late);
         }
         self.pen.overlay.insert(*key, Some(next));
-        self.woken.push(*key);
+        if !self.pen.waiting.is_empty() {
+            self.woken.push(*key);
+        }
         Ok(next)
     }
 
@@ -103,9 +105,9 @@ impl<'a> Turn<'a> {
         Ok((sequence, Entry { head, event }))
     }
 
-    /// Takes a row out of the log, with what it added to the digest.
+    /// Takes the oldest row out of the log, with what it added to the digest.
     pub fn drop_row(&mut self, sequence: u64, row: &[u8]) {
-        self.pen.batch.dead_rows.push(sequence);
+        self.pen.batch.begin = sequence.saturating_add(1);
         self.pen.meta.count = self.pen.meta.count.saturating_sub(1);
         self.pen.meta.digest = self.pen.meta.digest.wrapping_sub(codec::row_digest(sequence, row));
     }
@@ -128,7 +130,7 @@ impl<'a> Turn<'a> {
 
     /// Whether this batch takes rows out of the log.
     pub fn drops_rows(&self) -> bool {
-        !self.pen.batch.dead_rows.is_empty()
+        self.pen.batch.begin > 0
     }
 
     /// A row of this batch, where it is one.

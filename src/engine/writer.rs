@@ -142,11 +142,11 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
     let mut requests = VecDeque::from(requests);
     let mut changed = Vec::with_capacity(requests.len());
     let mut turn = Turn::alone(core, pen, now);
-    while let Some(request) = requests.pop_front() {
+    while let Some(mut request) = requests.pop_front() {
         if is_abandoned(&request) {
             continue;
         }
-        match turn.decide(&request) {
+        match turn.decide(&mut request) {
             Ok(Decided::Answer(reply)) => changed.push((request, Ok(reply))),
             Ok(Decided::Park) => turn.park(request),
             Err(error) if is_fatal(&error) => {
@@ -198,7 +198,7 @@ pub(crate) fn is_fatal(error: &Error) -> bool {
 fn commit(core: &Core, pen: &mut Pen, stamp: crate::engine::clock::Stamp) -> Result<()> {
     let store = core.store()?;
     pen.meta.stamp = stamp;
-    if pen.batch.rows().next().is_none() {
+    if !pen.batch.has_rows() {
         // Two commits never have the same number: the anchor tells them apart by it.
         pen.meta.next_sequence += 1;
     }
