@@ -130,7 +130,7 @@ impl Options {
         self
     }
 
-    /// Whether the ledger runs its two threads, one that writes for futures and one that keeps
+    /// Whether the ledger runs its three threads: one that writes, one that wakes, one that keeps
     /// time (expiry, waits, the look at foreign holders). Default: yes. Without them a caller calls
     /// [`tick`](crate::Ledger::tick), futures make progress only there, and a waiting thread is
     /// woken only by other callers.

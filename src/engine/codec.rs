@@ -201,16 +201,10 @@ pub(crate) fn unframe<T: DeserializeOwned>(bytes: &[u8], place: u64) -> Option<(
     Some((value, place.checked_add(8)?.checked_add(len)?))
 }
 
-/// A body as it lies in `outcomes`: the bytes, then a CRC over the row's number and them.
-pub(crate) fn seal_body(number: u64, body: &[u8], out: &mut [u8]) {
-    let Some((bytes, crc)) = out.split_at_mut_checked(body.len()) else { return };
-    bytes.copy_from_slice(body);
-    crc.copy_from_slice(&checksum(number, body).to_le_bytes());
-}
-
-/// How long a body's row is.
-pub(crate) fn sealed_body_len(body: &[u8]) -> usize {
-    body.len() + CRC_BYTES
+/// Appends a body as it lies in `outcomes`: the bytes, then a CRC over the row's number and them.
+pub(crate) fn seal_body(number: u64, body: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(body);
+    out.extend_from_slice(&checksum(number, body).to_le_bytes());
 }
 
 /// The bytes of a body's row, or what is wrong with it.

@@ -1,7 +1,7 @@
 //! One open ledger: what its handles, grants and threads share.
 //!
-//! Owns the index, the line of requests, the store and the locks. The writer's thread and the
-//! keeper's thread belong to it and are joined when it closes. After a storage failure it lets go of
+//! Owns the index, the line of requests, the store and the locks. The writer's thread, the one that
+//! gives its answers and the keeper's belong to it and are joined when it closes. After a storage failure it lets go of
 //! redb and of the file lock at once, and everything that needs storage fails until it is reopened
 //! (P13).
 
@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -57,6 +58,8 @@ pub(crate) struct Core {
     cache: Mutex<BodyCache>,
     alarms: Mutex<Alarms>,
     alarm: Condvar,
+    /// To the thread that gives answers; none once the ledger closes.
+    to_give: Mutex<Option<Sender<Answers>>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
@@ -142,20 +145,27 @@ impl Core {
             cache: Mutex::default(),
             alarms: Mutex::default(),
             alarm: Condvar::new(),
+            to_give: Mutex::default(),
             threads: Mutex::default(),
         })
     }
 
-    /// Starts the two threads.
+    /// Starts the threads.
     pub fn start(self: &Arc<Self>) -> Result<()> {
-        let spawn = |name: &str, run: fn(&Core)| {
-            let core = Arc::clone(self);
-            let thread = std::thread::Builder::new().name(name.to_owned());
-            let thread = thread.spawn(move || run(&core));
-            thread.map_err(|error| Error::new(ErrorKind::Storage, format!("starting the thread {name}: {error}")))
-        };
-        let threads = [spawn("onceledger-writer", Core::write_on)?, spawn("onceledger-keeper", Core::keep_on)?];
-        self.threads.lock().extend(threads);
+        let (answers, to_give) = std::sync::mpsc::channel();
+        self.spawn("onceledger-answers", move |core| core.give_on(&to_give))?;
+        *self.to_give.lock() = Some(answers);
+        self.spawn("onceledger-writer", Core::write_on)?;
+        self.spawn("onceledger-keeper", Core::keep_on)
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, run: impl FnOnce(&Core) + Send + 'static) -> Result<()> {
+        let core = Arc::clone(self);
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || run(&core));
+        let thread =
+            thread.map_err(|error| Error::new(ErrorKind::Storage, format!("starting the thread {name}: {error}")))?;
+        self.threads.lock().push(thread);
         Ok(())
     }
 
@@ -309,7 +319,26 @@ impl Core {
 
     fn write_on(&self) {
         while self.line.wait() {
-            self.write_line();
+            self.line.write_all(|pen, requests| writer::write(self, pen, requests), |answers| self.hand_over(answers));
+        }
+    }
+
+    /// Has many answers given by a thread of their own: waking whoever waits takes as long as deciding
+    /// does, and meanwhile the next batch is on its way.
+    fn hand_over(&self, answers: Answers) {
+        const FEW: usize = 4;
+        let left = match &*self.to_give.lock() {
+            Some(to_give) if answers.len() > FEW => to_give.send(answers).err().map(|unsent| unsent.0),
+            Some(_) | None => Some(answers),
+        };
+        if let Some(answers) = left {
+            answers.give(self);
+        }
+    }
+
+    fn give_on(&self, to_give: &Receiver<Answers>) {
+        while let Ok(answers) = to_give.recv() {
+            answers.give(self);
         }
     }
 
@@ -601,6 +630,7 @@ impl Core {
         self.line.close();
         // This may be the writer's thread, in a waker: nobody else would answer whom the join waits for.
         self.write_line();
+        self.to_give.lock().take();
         let threads = std::mem::take(&mut *self.threads.lock());
         let me = std::thread::current().id();
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != me) {

@@ -3,6 +3,7 @@
 //! one that reads the time, `state` reads nothing at all.
 
 pub(crate) mod anchor;
+pub(crate) mod blocks;
 pub(crate) mod clock;
 pub(crate) mod codec;
 pub(crate) mod core;

@@ -277,7 +277,7 @@ impl Turn<'_> {
             Decision::Apply => {
                 let event = Event::Settle(SettleEvent { key: *key, end, body: prepared.body });
                 let next = self.append(key, record, token, event)?;
-                self.store_body(next.last, prepared);
+                self.store_body(next.last, prepared)?;
                 Ok(Reply::Applied)
             }
             Decision::Lost => self.lost(key, record, token, Some(end), prepared),
@@ -286,9 +286,10 @@ impl Turn<'_> {
     }
 
     /// Stores the body of the event at `sequence`.
-    pub fn store_body(&mut self, sequence: u64, prepared: &Prepared) {
-        if let Some(outcome) = &prepared.outcome {
-            self.pen.batch.append_body(sequence, outcome.clone());
+    pub fn store_body(&mut self, sequence: u64, prepared: &Prepared) -> Result<()> {
+        match &prepared.outcome {
+            Some(outcome) => self.pen.batch.append_body(sequence, outcome.clone()),
+            None => Ok(()),
         }
     }
 
@@ -311,7 +312,7 @@ impl Turn<'_> {
         if known && !recorded {
             let event = LateEvent { key: *key, end, body: prepared.body };
             let next = self.append(key, Some(record), token, Event::Late(event))?;
-            self.store_body(next.last, prepared);
+            self.store_body(next.last, prepared)?;
         }
         Ok(self.unmoved(Some(record), Decision::Lost))
     }
@@ -401,7 +402,7 @@ impl Turn<'_> {
                     forced: work.force,
                 };
                 let next = self.append(&work.key, record, work.token, Event::Resolve(event))?;
-                self.store_body(next.last, &work.prepared);
+                self.store_body(next.last, &work.prepared)?;
                 if work.verdict == VerdictRule::NotDone {
                     self.give_approval_back(work.token)?;
                 }
@@ -428,7 +429,7 @@ impl Turn<'_> {
                 forced: false,
             };
             let next = self.append(&work.claim.key, record, work.token, Event::Resolve(event))?;
-            self.store_body(next.last, prepared);
+            self.store_body(next.last, prepared)?;
             if verdict == VerdictRule::NotDone {
                 self.give_approval_back(work.token)?;
             }

@@ -272,7 +272,7 @@ impl Turn<'_> {
         let old = self.cell(name);
         let version = self.pen.meta.next_sequence;
         if let Some(prepared) = value {
-            self.store_body(version, prepared);
+            self.store_body(version, prepared)?;
         }
         let body = value.map(|prepared| prepared.body);
         self.write_row(0, 0, Event::Cell(CellEvent { name: name.to_owned(), version, value: body }))?;
@@ -405,7 +405,7 @@ impl Turn<'_> {
             }
         }
         let id = self.pen.meta.next_sequence;
-        self.store_body(id, &work.shown);
+        self.store_body(id, &work.shown)?;
         let event = ApprovalEvent {
             id,
             key: work.key,

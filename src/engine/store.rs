@@ -12,13 +12,16 @@ use redb::{
     Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition,
 };
 
+use crate::engine::blocks::{self, Blocks};
 use crate::engine::codec::{self, Meta};
 use crate::engine::files::{DiskFile, LockKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::Outcome;
 
-const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
-const OUTCOMES: TableDefinition<u64, &[u8]> = TableDefinition::new("outcomes");
+type Table = TableDefinition<'static, u64, &'static [u8]>;
+
+const LOG: Table = TableDefinition::new("log");
+const OUTCOMES: Table = TableDefinition::new("outcomes");
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 
 const META_ROW: &str = "ledger";
@@ -38,102 +41,61 @@ pub(crate) struct Store {
 /// What one commit changes.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// The sealed rows, one after the other, each with its length before it.
-    arena: Vec<u8>,
-    rows: Vec<(u64, Range<usize>)>,
+    log: Blocks,
+    outcomes: Blocks,
     bodies: Vec<(u64, Outcome)>,
-    body_bytes: usize,
     /// Rows of the log below this number go.
     pub begin: u64,
     pub dead_bodies: Vec<u64>,
 }
 
-/// Consecutive rows of the log lie together in blocks of at most this many bytes, or alone where one
-/// is longer: a block then fills one page of redb's, less the 16 bytes that redb takes of it.
-const BLOCK_BYTES_MAX: usize = 4096 - 16;
-
-/// Before each row of a block: its length.
-const LEN_BYTES: usize = 4;
-
 impl Batch {
-    /// Adds a row that `seal` appends to the arena, and gives its bytes back.
+    /// Adds a row of the log that `seal` appends, and gives its bytes back.
     pub fn append(&mut self, sequence: u64, seal: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<&[u8]> {
-        let start = self.arena.len();
-        self.arena.extend_from_slice(&[0; LEN_BYTES]);
-        let sealed = seal(&mut self.arena).and_then(|()| {
-            let len = self.arena.len() - start - LEN_BYTES;
-            u32::try_from(len).map_err(|_| Error::bad_input(format!("a row of the log has {len} bytes")))
-        });
-        let len = match sealed {
-            Ok(len) => len,
-            Err(error) => {
-                self.arena.truncate(start);
-                return Err(error);
-            }
-        };
-        if let Some(place) = self.arena.get_mut(start..start + LEN_BYTES) {
-            place.copy_from_slice(&len.to_le_bytes());
-        }
-        let row = start + LEN_BYTES..self.arena.len();
-        self.rows.push((sequence, row.clone()));
-        Ok(self.arena.get(row).unwrap_or_default())
+        self.log.append(sequence, seal)
     }
 
     /// Adds a body, under a number above those of the bodies so far.
-    pub fn append_body(&mut self, number: u64, body: Outcome) {
-        self.body_bytes += body.body().len();
+    pub fn append_body(&mut self, number: u64, body: Outcome) -> Result<()> {
+        self.outcomes.append(number, |out| {
+            codec::seal_body(number, body.body(), out);
+            Ok(())
+        })?;
         self.bodies.push((number, body));
-    }
-
-    /// The rows so far as blocks, each with the number of its first row.
-    fn blocks(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        let mut rest = self.rows.as_slice();
-        std::iter::from_fn(move || {
-            let (first, range) = rest.first()?;
-            let start = range.start - LEN_BYTES;
-            let fits = |(at, (number, row)): &(usize, &(u64, Range<usize>))| {
-                *at == 0 || (*number == first + *at as u64 && row.end - start <= BLOCK_BYTES_MAX)
-            };
-            let count = rest.iter().enumerate().take_while(fits).count();
-            let (block, others) = rest.split_at_checked(count)?;
-            rest = others;
-            Some((*first, self.arena.get(start..block.last()?.1.end)?))
-        })
-    }
-
-    /// Whether rows are added.
-    pub fn has_rows(&self) -> bool {
-        !self.rows.is_empty()
+        Ok(())
     }
 
     /// A row of this batch that is not committed yet.
     pub fn row(&self, sequence: u64) -> Option<&[u8]> {
-        let at = self.rows.binary_search_by_key(&sequence, |(sequence, _)| *sequence).ok()?;
-        self.arena.get(self.rows.get(at)?.1.clone())
+        self.log.row(sequence)
     }
 
-    /// A body of this batch. They are added in order of their numbers.
+    /// A body of this batch.
     pub fn body(&self, number: u64) -> Option<Outcome> {
         let at = self.bodies.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         self.bodies.get(at).map(|(_, body)| body.clone())
     }
 
+    /// Whether rows of the log are added.
+    pub fn has_rows(&self) -> bool {
+        !self.log.is_empty()
+    }
+
     /// Whether there is nothing to commit.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.begin == 0 && self.dead_bodies.is_empty()
+        self.log.is_empty() && self.begin == 0 && self.dead_bodies.is_empty()
     }
 
     /// How many bytes the rows and bodies have.
     pub fn bytes(&self) -> usize {
-        self.arena.len() + self.body_bytes
+        self.log.bytes() + self.outcomes.bytes()
     }
 
     /// Empties the batch and keeps its memory for the next.
     pub fn clear(&mut self) {
-        self.arena.clear();
-        self.rows.clear();
+        self.log.clear();
+        self.outcomes.clear();
         self.bodies.clear();
-        self.body_bytes = 0;
         self.begin = 0;
         self.dead_bodies.clear();
     }
@@ -209,18 +171,16 @@ impl Store {
         write.set_quick_repair(quick_repair);
         {
             let mut log = write.open_table(LOG)?;
-            cut(&mut log, batch.begin)?;
-            for (first, block) in batch.blocks() {
+            for (first, block) in batch.log.iter() {
                 log.insert(first, block)?;
             }
+            cut(&mut log, batch.begin)?;
             let mut outcomes = write.open_table(OUTCOMES)?;
-            for (number, body) in &batch.bodies {
-                let mut row = outcomes.insert_reserve(number, codec::sealed_body_len(body.body()))?;
-                codec::seal_body(*number, body.body(), row.as_mut());
+            for (first, block) in batch.outcomes.iter() {
+                outcomes.insert(first, block)?;
             }
-            for number in &batch.dead_bodies {
-                outcomes.remove(number)?;
-            }
+            // After: a body may come and go in one batch.
+            thin(&mut outcomes, &batch.dead_bodies)?;
             write.open_table(META)?.insert(META_ROW, meta)?;
         }
         write.commit()?;
@@ -246,48 +206,40 @@ impl Store {
 
     /// One row of the log.
     pub fn row(&self, sequence: u64) -> Result<Option<Vec<u8>>> {
-        self.reading(|db| {
-            let log = db.begin_read()?.open_table(LOG)?;
-            let Some(block) = log.range(..=sequence)?.next_back() else { return Ok(None) };
-            let (first, block) = block?;
-            let row = rows_of(first.value(), block.value()).find(|row| row.is_none_or(|(number, _)| number == sequence));
-            Ok(row.map(|row| row.map(|(_, row)| row.to_vec())))
-        })?
-        .map(|row| row.ok_or_else(|| self.broken_block(sequence)))
-        .transpose()
-    }
-
-    fn broken_block(&self, sequence: u64) -> Error {
-        damaged(&self.path, &format!("the block with log sequence {sequence} does not hold whole rows"))
+        self.look(LOG, sequence, |row| Ok(row.to_vec()))
     }
 
     /// One body; `None` where there is none.
-    pub fn body(
-        &self,
-        number: u64,
-        kind: crate::outcome::Kind,
-        error: bool,
-    ) -> Result<Option<Outcome>> {
+    pub fn body(&self, number: u64, kind: crate::outcome::Kind, error: bool) -> Result<Option<Outcome>> {
+        self.look(OUTCOMES, number, |row| codec::open_body(number, row).map(|body| Outcome::new(kind, error, body)))
+    }
+
+    /// Looks at one row of a table of blocks.
+    fn look<T>(&self, table: Table, number: u64, take: impl FnOnce(&[u8]) -> Result<T>) -> Result<Option<T>> {
         let row = self.reading(|db| {
-            // The table lives until the bytes are copied: a row of `get` does not keep its read
-            // transaction alive, and its page would be free for the writer.
-            let outcomes = db.begin_read()?.open_table(OUTCOMES)?;
-            let row = outcomes.get(number)?;
-            Ok(row.map(|row| {
-                codec::open_body(number, row.value()).map(|body| Outcome::new(kind, error, body))
-            }))
+            // The table lives until the bytes are taken: a block does not keep its read transaction
+            // alive, and its page would be free for the writer.
+            let table = db.begin_read()?.open_table(table)?;
+            let Some(block) = table.range(..=number)?.next_back() else { return Ok(None) };
+            let (first, block) = block?;
+            let row = blocks::row_of(first.value(), block.value(), number);
+            Ok(row.map(|row| row.ok_or_else(|| self.broken_block(first.value())).and_then(take)))
         })?;
         row.transpose()
     }
 
-    /// Whether a body is stored under this number.
-    pub fn has_body(&self, number: u64) -> Result<bool> {
-        self.reading(|db| Ok(db.begin_read()?.open_table(OUTCOMES)?.get(number)?.is_some()))
+    fn broken_block(&self, first: u64) -> Error {
+        damaged(&self.path, &format!("the block under {first} does not hold whole rows"))
     }
 
-    /// The number of the oldest body that is stored.
+    /// Whether a body is stored under this number.
+    pub fn has_body(&self, number: u64) -> Result<bool> {
+        Ok(self.look(OUTCOMES, number, |_| Ok(()))?.is_some())
+    }
+
+    /// A number that no stored body is below.
     pub fn first_body(&self) -> Result<Option<u64>> {
-        self.reading(|db| Ok(db.begin_read()?.open_table(OUTCOMES)?.first()?.map(|(number, _)| number.value())))
+        self.reading(|db| Ok(db.begin_read()?.open_table(OUTCOMES)?.first()?.map(|(first, _)| first.value())))
     }
 
     /// Gives every row of the log from `first` on to `take`, in order, until it says stop.
@@ -299,7 +251,7 @@ impl Store {
             let begin = before.map_or(range.start, |(first, _)| first.value());
             for block in table.range(begin..range.end)? {
                 let (first, block) = block?;
-                for row in rows_of(first.value(), block.value()) {
+                for row in blocks::rows_of(first.value(), block.value()) {
                     let Some((sequence, row)) = row else { return Ok(Err(self.broken_block(first.value()))) };
                     if !range.contains(&sequence) {
                         continue;
@@ -337,44 +289,54 @@ impl Drop for Store {
     }
 }
 
-/// The rows of a block with their numbers, the first of them `first`; ends with `None` where the
-/// block does not end with a row.
-fn rows_of(first: u64, block: &[u8]) -> impl Iterator<Item = Option<(u64, &[u8])>> {
-    let (mut rest, mut number) = (block, first);
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
+type OpenTable<'a> = redb::Table<'a, u64, &'static [u8]>;
+
+/// Takes the rows below `begin` out of the log.
+fn cut(log: &mut OpenTable<'_>, begin: u64) -> std::result::Result<(), redb::Error> {
+    loop {
+        let oldest = log.first()?.map(|(first, _)| first.value()).filter(|first| *first < begin);
+        let Some(first) = oldest else { return Ok(()) };
+        if thin_block(log, first, |number| number >= begin)? {
+            // It goes on beyond the cut, as only the last of them can.
+            return Ok(());
         }
-        let split = rest.split_first_chunk::<LEN_BYTES>();
-        let row = split.and_then(|(len, rows)| rows.split_at_checked(u32::from_le_bytes(*len) as usize));
-        let Some((row, others)) = row else {
-            rest = &[];
-            return Some(None);
-        };
-        rest = others;
-        number = number.wrapping_add(1);
-        Some(Some((number.wrapping_sub(1), row)))
-    })
+    }
 }
 
-/// Takes the rows below `begin` out. A block that goes on beyond it stays with its rest.
-fn cut(log: &mut redb::Table<'_, u64, &'static [u8]>, begin: u64) -> std::result::Result<(), redb::Error> {
-    let mut rest = None;
-    while log.first()?.is_some_and(|(first, _)| first.value() < begin) {
-        let Some((first, block)) = log.pop_first()? else { break };
-        let kept = |row: &Option<(u64, &[u8])>| row.is_some_and(|(number, _)| number >= begin);
-        let kept = rows_of(first.value(), block.value()).filter(kept).flatten();
-        rest = kept.fold(None, |rest: Option<(u64, Vec<u8>)>, (number, row)| {
-            let (first, mut rows) = rest.unwrap_or((number, Vec::new()));
-            rows.extend_from_slice(&(row.len() as u32).to_le_bytes());
-            rows.extend_from_slice(row);
-            Some((first, rows))
-        });
-    }
-    if let Some((first, rows)) = rest {
-        log.insert(first, rows.as_slice())?;
+/// Takes bodies out.
+fn thin(outcomes: &mut OpenTable<'_>, dead: &[u64]) -> std::result::Result<(), redb::Error> {
+    let mut dead = dead.to_vec();
+    dead.sort_unstable();
+    let mut rest = dead.as_slice();
+    while let Some(number) = rest.first() {
+        let first = outcomes.range(..=*number)?.next_back().transpose()?.map(|(first, _)| first.value());
+        // Up to the next block: every one of them is in this block or nowhere.
+        let next = outcomes.range(number.saturating_add(1)..)?.next().transpose()?.map(|(next, _)| next.value());
+        let count = rest.iter().take_while(|number| next.is_none_or(|next| **number < next)).count();
+        let (here, others) = rest.split_at_checked(count.max(1)).unwrap_or((rest, &[]));
+        if let Some(first) = first {
+            thin_block(outcomes, first, |number| here.binary_search(&number).is_err())?;
+        }
+        rest = others;
     }
     Ok(())
+}
+
+/// Keeps some rows of a block, or takes it out where none is left. Says whether one is.
+fn thin_block(
+    table: &mut OpenTable<'_>,
+    first: u64,
+    keep: impl Fn(u64) -> bool,
+) -> std::result::Result<bool, redb::Error> {
+    let left = match table.remove(first)? {
+        Some(block) => blocks::thinned(first, block.value(), keep),
+        None => return Ok(false),
+    };
+    if left.is_empty() {
+        return Ok(false);
+    }
+    table.insert(first, left.as_slice())?;
+    Ok(true)
 }
 
 /// Runs redb and turns its panic into an error.

@@ -11,13 +11,14 @@ use crate::engine::codec::{Anchor, AnchorState, Meta};
 use crate::engine::core::Core;
 use crate::engine::event::SessionEvent;
 use crate::engine::expiry::Due;
-use crate::engine::index::{DigestMap, DigestSet, KeyDigest, TokenMap};
+use crate::engine::index::{DigestMap, DigestSet, KeyDigest, SlotId, TokenMap};
 use crate::engine::request::{Answered, Reply, Request, Work};
 use crate::engine::side::{self, SideBatch};
 use crate::engine::state::{Record, Stored};
 use crate::engine::store::Batch;
 use crate::engine::turn::Turn;
 use crate::error::{Error, ErrorKind, Result};
+use crate::outcome::Outcome;
 
 /// A session that the log knows.
 #[derive(Clone, Debug)]
@@ -102,22 +103,35 @@ pub(crate) fn anchor_of(meta: &Meta, state: AnchorState, boot_id: [u8; 16]) -> A
 
 /// Answers to give once the pen is down.
 #[derive(Default)]
-pub(crate) struct Answers(Vec<(Request, Answered)>);
+pub(crate) struct Answers {
+    answers: Vec<(Request, Answered)>,
+    /// Outcomes to be cached, with the slot and the row of each.
+    bodies: Vec<(SlotId, u64, Outcome)>,
+}
 
 impl Answers {
     pub fn push(&mut self, request: Request, answer: Answered) {
-        self.0.push((request, answer));
+        self.answers.push((request, answer));
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.answers.len()
     }
 
     /// Fills the cells and wakes whoever waits. Under no lock.
     pub fn give(self, core: &Core) {
-        for (request, answer) in self.0 {
+        for (request, answer) in self.answers {
             let Some(cell) = &request.cell else { continue };
             match cell.fill(answer) {
                 Ok(Some(waker)) => core.wake(waker),
                 Ok(None) => {}
                 Err(undelivered) => core.give_back(undelivered),
             }
+        }
+        // Last, for nobody waits for it: until then a repeat reads its outcome from the file.
+        for (slot, row, body) in self.bodies {
+            core.cache(slot, row, body);
         }
     }
 }
@@ -172,7 +186,7 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
         let batch = changed.into_iter().map(|(request, _)| request).collect();
         return fail(core, pen, &error, ErrorKind::Unknown, batch);
     }
-    publish(core, pen);
+    answers.bodies = publish(core, pen);
     wake_waiting(core, pen, woken);
     for (request, answer) in changed {
         answers.push(request, answer);
@@ -218,20 +232,22 @@ pub(crate) fn write_anchor(core: &Core, pen: &mut Pen, now_ms: u64) -> Result<()
     Ok(())
 }
 
-/// Makes the batch visible: to the index, to the due queue, to the body cache.
-fn publish(core: &Core, pen: &mut Pen) {
+/// Makes the batch visible: to the index and to the due queue. Gives back the outcomes to be cached.
+fn publish(core: &Core, pen: &mut Pen) -> Vec<(SlotId, u64, Outcome)> {
+    let mut bodies = Vec::with_capacity(pen.overlay.len());
     for (key, record) in pen.overlay.drain() {
         let Some(record) = record else { continue };
         let settled = matches!(record.standing, Stored::Done | Stored::Failed);
         let body = if settled { pen.batch.body(record.link) } else { None };
         let slot = core.index.put(&key, &record);
         if let Some(body) = body {
-            core.cache(slot, record.link, body);
+            bodies.push((slot, record.link, body));
         }
         pen.due.settled(slot, &record);
     }
     side::publish(&core.side, &mut pen.side);
     pen.batch.clear();
+    bodies
 }
 
 /// Puts whoever waits for a changed key back at the front of the line.

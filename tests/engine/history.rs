@@ -1,6 +1,6 @@
 //! Looking: history, lists and their pages, counts, the full check.
 
-use onceledger::{Outcome, PastWhat, Standing, Stored, Verdict};
+use onceledger::{Outcome, PastWhat, Standing, Stored, Verdict, View};
 
 use crate::kit::*;
 
@@ -143,6 +143,28 @@ fn a_history_read_while_the_log_is_cleaned_is_never_damaged() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(moved > 0);
     });
+}
+
+/// A settle that finds the chain at its limit has the key written again whole before it: its outcome is
+/// found under the row that states it all the same.
+#[test]
+fn an_outcome_settled_at_the_limit_of_the_chain_is_kept() {
+    for renewals in [4094, 4095] {
+        let place = Place::memory();
+        let ledger = place.create();
+        let held = grant(&ledger, &claim("k"));
+        for _ in 0..renewals {
+            let _ = held.renew(HOUR).unwrap();
+        }
+        let _ = held.complete("kept").unwrap();
+        let kept = |ledger: &onceledger::Ledger| match ledger.check(&key("k")).unwrap() {
+            View::Done(stored) => body(&stored),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(kept(&ledger), b"kept", "{renewals} renewals");
+        ledger.close().unwrap();
+        assert_eq!(kept(&place.open()), b"kept", "{renewals} renewals, reopened");
+    }
 }
 
 /// A key renewed very often: its chain of rows has a limit, and the cleaning comes to an end.

@@ -123,11 +123,14 @@ fn tables(file: &[u8]) -> Tables {
     let read = db.begin_read().unwrap();
     let rows = |name| {
         let table = read.open_table(TableDefinition::<u64, &[u8]>::new(name)).unwrap();
-        let row = |row: Result<(redb::AccessGuard<'_, u64>, redb::AccessGuard<'_, &[u8]>), _>| {
-            let (number, row) = row.unwrap();
-            (number.value(), row.value().to_vec())
-        };
-        table.iter().unwrap().map(row).collect()
+        let mut rows = BTreeMap::new();
+        for block in table.iter().unwrap() {
+            let (first, block) = block.unwrap();
+            for (number, row) in rows_of(first.value(), block.value()) {
+                assert!(rows.insert(number, row.to_vec()).is_none(), "{name} has {number} twice");
+            }
+        }
+        rows
     };
     let meta = read.open_table(TableDefinition::<&str, &[u8]>::new("meta")).unwrap();
     let meta = meta.iter().unwrap().map(|row| {
@@ -135,6 +138,18 @@ fn tables(file: &[u8]) -> Tables {
         (name.value().to_owned(), row.value().to_vec())
     });
     Tables { log: rows("log"), outcomes: rows("outcomes"), meta: meta.collect() }
+}
+
+/// The rows of a block: number less the block's, length, bytes.
+fn rows_of(first: u64, mut block: &[u8]) -> Vec<(u64, &[u8])> {
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap());
+    let mut rows = Vec::new();
+    while !block.is_empty() {
+        let (number, len) = (first + u64::from(word(&block[..4])), word(&block[4..8]) as usize);
+        rows.push((number, &block[8..8 + len]));
+        block = &block[8 + len..];
+    }
+    rows
 }
 
 /// The process id differs from run to run, and with it the digest of the log: both count as 0.
