@@ -311,3 +311,75 @@ fn a_tick_forgets_what_is_due() {
     let _ = grant(&threads, &claim("k")).complete("x").unwrap();
     threads.close().unwrap();
 }
+
+/// Everything that `futures` come to, in one batch.
+fn in_one_batch<F: Future>(ledger: &onceledger::Ledger, futures: Vec<F>) -> Vec<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    for future in &mut futures {
+        assert!(future.as_mut().poll(&mut context).is_pending());
+    }
+    ledger.tick();
+    let ready = |future: &mut std::pin::Pin<Box<F>>| match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => panic!("not answered by one batch"),
+    };
+    futures.iter_mut().map(ready).collect()
+}
+
+/// Rows and outcomes of one batch share blocks. What is due goes, and takes nothing with it that is not, in
+/// whatever order keys of one block end; nor does the cleaning of half a block.
+#[test]
+fn p9_p10_what_goes_from_a_block_takes_none_of_its_neighbours() {
+    on_every_backend(|place| {
+        let ledger = place.options().threads(false).cache_bytes(0).create(&place.path).unwrap();
+        let keep = |n: u64| [10, 1000, 100, 10_000][(n % 4) as usize];
+        // Of many lengths: some blocks hold one outcome, some dozens.
+        let outcome = |n: u64| format!("{n} ").repeat(1 + (n * n % 700) as usize);
+        let claims: Vec<Claim> =
+            (0..600).map(|n| claim(format!("{n}")).keep(keep(n) as u32 * SECOND).remember(20_000 * SECOND)).collect();
+        let claimed = in_one_batch(&ledger, claims.iter().map(|claim| ledger.claim_async(claim)).collect());
+        let grants = claimed.into_iter().map(|claimed| claimed.unwrap().granted().unwrap());
+        let settle =
+            |(n, grant): (u64, onceledger::Grant)| grant.settle_async(onceledger::Settlement::done(outcome(n)));
+        let settled = in_one_batch(&ledger, (0..).zip(grants).map(settle).collect());
+        assert!(settled.into_iter().all(|settled| settled.is_ok()));
+        let check = |ledger: &onceledger::Ledger, kept: &dyn Fn(u64) -> bool| {
+            for n in 0..600 {
+                let stands = ledger.check(&key(format!("{n}"))).unwrap();
+                let onceledger::View::Done(stored) = stands else { panic!("{n}: {stands:?}") };
+                match stored.outcome() {
+                    Some(kept_body) => assert_eq!(kept_body.as_str().unwrap(), outcome(n), "{n}"),
+                    None => assert!(!kept(n), "{n} was lost"),
+                }
+                assert_eq!(stored.outcome().is_some(), kept(n), "{n}");
+            }
+            ledger.verify().unwrap();
+        };
+        check(&ledger, &|_| true);
+        let mut at = 0;
+        for (until, left) in [(11, 10), (101, 100), (1001, 1000)] {
+            place.clock.advance((until - at) * SECOND);
+            at = until;
+            // Garbage enough for the log to be cleaned, block by block.
+            let short = |n: u64| claim(format!("{until} {n}")).remember(SECOND).keep(SECOND);
+            let short: Vec<Claim> = (0..600).map(short).collect();
+            let claimed = in_one_batch(&ledger, short.iter().map(|claim| ledger.claim_async(claim)).collect());
+            let grants = claimed.into_iter().map(|claimed| claimed.unwrap().granted().unwrap());
+            let release = |grant: onceledger::Grant| grant.settle_async(onceledger::Settlement::not_applied(""));
+            let released = in_one_batch(&ledger, grants.map(release).collect());
+            assert!(released.into_iter().all(|released| released.is_ok()));
+            place.clock.advance(5 * SECOND);
+            at += 5;
+            while ledger.sweep(4096).unwrap() != Swept::default() {
+                ledger.verify().unwrap();
+            }
+            let due = (0..600).filter(|n| keep(*n) <= left).count() as u64;
+            assert_eq!(ledger.verify().unwrap().bodies, 600 - due, "after {until} s");
+            check(&ledger, &|n| keep(n) > left);
+        }
+        ledger.close().unwrap();
+        let ledger = place.options().threads(false).cache_bytes(0).open(&place.path).unwrap();
+        check(&ledger, &|n| keep(n) > 1000);
+    });
+}

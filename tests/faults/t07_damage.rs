@@ -303,7 +303,7 @@ fn t07_sectors_pages_lengths() {
         let sample = sample(seed() + 1, clean);
         let len = sample.disk.export(FILE).unwrap().len() as u64;
         let mut judge = Judge::new(&sample);
-        let step = if is_long() { 1 } else { 3 };
+        let step = if is_long() { 1 } else { 2 };
         for sector in (0..len / 512).step_by(step) {
             judge.damage(&format!("sector {sector} zeroed"), |disk| disk.zero_sector(FILE, sector));
         }
