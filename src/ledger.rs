@@ -171,7 +171,7 @@ impl Ledger {
                 Ok(Claimed::NotApproved(crate::NotApproved { key: key.clone(), approval }))
             }
             Reply::Mismatch(record) => Ok(Claimed::Mismatch(conflict(claim, &record))),
-            Reply::Stands { record, seen, stored_rule } => self.standing(claim, record.as_ref(), seen, stored_rule),
+            Reply::Stands { record, seen, stored_rule } => self.standing(claim, record.as_deref(), seen, stored_rule),
             _ => Err(unexpected("a claim")),
         }
     }
@@ -269,7 +269,7 @@ impl Ledger {
         match core.call(Work::Resolve(Box::new(work)))? {
             Reply::Applied => Ok(Resolved::Applied),
             Reply::Stands { record, seen, .. } => {
-                Ok(Resolved::Stale(view(core, key, record.as_ref(), seen, core.times.now())?))
+                Ok(Resolved::Stale(view(core, key, record.as_deref(), seen, core.times.now())?))
             }
             _ => Err(unexpected("a resolve")),
         }
@@ -415,7 +415,7 @@ pub(crate) fn settled(core: &Core, key: &Key, reply: Reply) -> Result<Settled> {
     match reply {
         Reply::Applied => Ok(Settled::Applied),
         Reply::Same => Ok(Settled::Same),
-        Reply::Lost { record, seen } => Ok(Settled::Lost(view(core, key, record.as_ref(), seen, core.times.now())?)),
+        Reply::Lost { record, seen } => Ok(Settled::Lost(view(core, key, record.as_deref(), seen, core.times.now())?)),
         _ => Err(unexpected("a settle")),
     }
 }

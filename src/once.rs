@@ -346,7 +346,7 @@ pub(crate) fn probe_blocking(ledger: &Ledger, claim: &Claim, record: &Record) ->
         }
         None => {
             let seen = crate::ledger::seen_now(core, record);
-            Ok(Reply::Stands { record: Some(*record), seen, stored_rule: false })
+            Ok(Reply::Stands { record: Some(Box::new(*record)), seen, stored_rule: false })
         }
     }
 }

@@ -151,28 +151,28 @@ pub(crate) struct VerdictWork {
     pub found: Option<Prepared>,
 }
 
-/// The answer to a request.
+/// The answer to a request. Small: it is moved several times, and mostly says that a key was granted.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Granted(Granted),
     /// What stands there; `stored_rule`: a laxer claim was judged by the stored recovery rule.
     Stands {
-        record: Option<Record>,
+        record: Option<Box<Record>>,
         seen: Seen,
         stored_rule: bool,
     },
-    Mismatch(Record),
+    Mismatch(Box<Record>),
     /// The claimer is the one to probe the claim in doubt.
     Probe {
         key: KeyDigest,
-        record: Record,
+        record: Box<Record>,
     },
     /// The approval that is needed is not there to be spent.
     NotApproved(Option<Box<ApprovalRecord>>),
     Applied,
     Same,
     Lost {
-        record: Option<Record>,
+        record: Option<Box<Record>>,
         seen: Seen,
     },
     Swept(Swept),

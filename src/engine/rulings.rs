@@ -157,12 +157,12 @@ impl Turn<'_> {
             }
             (Decision::Probe, Some(record)) => {
                 self.pen.probing.insert(work.key);
-                Judged::Refused(Reply::Probe { key: work.key, record })
+                Judged::Refused(Reply::Probe { key: work.key, record: Box::new(record) })
             }
-            (Decision::Mismatch, Some(record)) => Judged::Refused(Reply::Mismatch(record)),
+            (Decision::Mismatch, Some(record)) => Judged::Refused(Reply::Mismatch(Box::new(record))),
             (Decision::Stands(seen), record) => {
                 let stored_rule = record.is_some_and(|record| record.rule.rule() < work.terms.recovery);
-                Judged::Refused(Reply::Stands { record, seen, stored_rule })
+                Judged::Refused(Reply::Stands { record: record.map(Box::new), seen, stored_rule })
             }
             (Decision::Probe | Decision::Mismatch, None)
             | (Decision::Apply | Decision::Same | Decision::Lost | Decision::NoSuchGrant, _) => {
@@ -322,9 +322,9 @@ impl Turn<'_> {
         match decision {
             Decision::Same => Reply::Same,
             Decision::Apply => Reply::Applied,
-            Decision::Stands(seen) => Reply::Stands { record, seen, stored_rule: false },
+            Decision::Stands(seen) => Reply::Stands { record: record.map(Box::new), seen, stored_rule: false },
             Decision::Lost | Decision::NoSuchGrant | Decision::Mismatch | Decision::Probe | Decision::Grant { .. } => {
-                Reply::Lost { record, seen }
+                Reply::Lost { record: record.map(Box::new), seen }
             }
         }
     }

@@ -110,6 +110,15 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
+    fn for_batch(requests: usize) -> Self {
+        Answers { answers: Vec::with_capacity(requests), bodies: Vec::new() }
+    }
+
+    /// The requests without their answers, which turned out wrong.
+    fn into_requests(self) -> impl Iterator<Item = Request> {
+        self.answers.into_iter().map(|(request, _)| request)
+    }
+
     pub fn push(&mut self, request: Request, answer: Answered) {
         self.answers.push((request, answer));
     }
@@ -145,7 +154,7 @@ pub(crate) enum Decided {
 
 /// Writes one batch. `requests` is what was in line when the pen was taken.
 pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answers {
-    let mut answers = Answers::default();
+    let mut answers = Answers::for_batch(requests.len());
     if let Err(error) = core.check_writable() {
         for request in requests {
             answers.push(request, Err(error.again(error.kind())));
@@ -154,21 +163,19 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
     }
     let (now, stamp) = core.times.stamp();
     let mut requests = VecDeque::from(requests);
-    let mut changed = Vec::with_capacity(requests.len());
     let mut turn = Turn::alone(core, pen, now);
     while let Some(mut request) = requests.pop_front() {
         if is_abandoned(&request) {
             continue;
         }
         match turn.decide(&mut request) {
-            Ok(Decided::Answer(reply)) => changed.push((request, Ok(reply))),
+            Ok(Decided::Answer(reply)) => answers.push(request, Ok(reply)),
             Ok(Decided::Park) => turn.park(request),
             Err(error) if is_fatal(&error) => {
-                changed.push((request, Err(error.again(error.kind()))));
-                let rest = changed.into_iter().map(|(request, _)| request).chain(requests);
+                let rest = answers.into_requests().chain([request]).chain(requests);
                 return fail(core, pen, &error, ErrorKind::Storage, rest.collect());
             }
-            Err(error) => changed.push((request, Err(error))),
+            Err(error) => answers.push(request, Err(error)),
         }
         if turn.pen.batch.bytes() > BATCH_BYTES_MAX && !requests.is_empty() {
             core.line.push_front(std::mem::take(&mut requests).into_iter());
@@ -183,14 +190,10 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
     if !pen.batch.is_empty()
         && let Err(error) = commit(core, pen, stamp)
     {
-        let batch = changed.into_iter().map(|(request, _)| request).collect();
-        return fail(core, pen, &error, ErrorKind::Unknown, batch);
+        return fail(core, pen, &error, ErrorKind::Unknown, answers.into_requests().collect());
     }
     answers.bodies = publish(core, pen);
     wake_waiting(core, pen, woken);
-    for (request, answer) in changed {
-        answers.push(request, answer);
-    }
     answers
 }
 
