@@ -10,6 +10,7 @@ mod damaged_file;
 #[allow(dead_code)]
 mod driver;
 mod operations;
+mod tool_call;
 
 fn replay(target: &str, run: fn(&[u8])) {
     let folder = format!("{}/fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
@@ -37,6 +38,11 @@ fn t15_the_corpus_of_canonical() {
 #[test]
 fn t15_the_corpus_of_operations() {
     replay("operations", operations::run);
+}
+
+#[test]
+fn t15_the_corpus_of_tool_call() {
+    replay("tool_call", tool_call::run);
 }
 
 #[test]
