@@ -129,6 +129,24 @@ pub fn claim_latencies<P: AsyncPeer>(peer: &P, waiting: usize, window: Duration)
     Ok(latencies.into_inner().map_err(|_| "a caller panicked")?)
 }
 
+/// How long each claim and settle of a fresh key took together, with `waiting` futures in flight.
+pub fn pair_latencies<P: AsyncPeer>(peer: &P, waiting: usize, window: Duration) -> Result<Vec<Duration>> {
+    let started = Instant::now();
+    let latencies = Mutex::new(Vec::new());
+    on_executors(waiting, || async {
+        let mut mine = Vec::new();
+        while started.elapsed() < window {
+            let asked = Instant::now();
+            let grant = peer.claim_async(P::key(work::fresh())).await?.granted()?;
+            peer.settle_async(grant, OUTCOME).await?;
+            mine.push(asked.elapsed());
+        }
+        latencies.lock().map_err(|_| "a caller panicked")?.append(&mut mine);
+        Ok(())
+    })?;
+    Ok(latencies.into_inner().map_err(|_| "a caller panicked")?)
+}
+
 /// Polls `count` futures on [`EXECUTORS`] threads until all are ready or one failed.
 fn on_executors<F>(count: usize, make: impl Fn() -> F + Sync) -> Result<()>
 where
