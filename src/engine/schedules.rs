@@ -319,14 +319,16 @@ fn a_line_gives_the_body_of_its_row_or_nothing() {
         let index = Arc::new(Index::new(1 << 10));
         let slot = index.put(&digest(0), &record(1));
         let of_row = |row: u64| Record { link: row, body_len: 5, ..record(1) };
+        index.cache(slot, 1, body(1));
         let publisher = {
             let index = Arc::clone(&index);
-            thread::spawn(move || (1..=9).for_each(|row| index.cache(slot, row, body(row))))
+            thread::spawn(move || (2..=9).for_each(|row| index.cache(slot, row, body(row))))
         };
         for row in 1..=9 {
             if let Some(seen) = index.body(slot, &of_row(row)) {
                 assert_eq!(seen, body(row), "a body of another row");
             }
+            thread::yield_now();
         }
         publisher.join().unwrap();
         assert_eq!(index.body(slot, &of_row(9)), Some(body(9)));
