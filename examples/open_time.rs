@@ -1,7 +1,7 @@
 //! How long opening takes, after a close in order and after a kill in the middle of work.
 //!
 //!     cargo run --release --example open_time -- FOLDER fill 1000000
-//!     cargo run --release --example open_time -- FOLDER open
+//!     cargo run --release --example open_time -- FOLDER open            (or `open alone`: on one thread)
 //!     cargo run --release --example open_time -- FOLDER kill
 //!     cargo run --release --example open_time -- FOLDER open
 
@@ -66,7 +66,7 @@ fn processor() -> f64 {
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [folder, what, more @ ..] = args.as_slice() else {
-        eprintln!("usage: open_time FOLDER fill CLAIMS | open | kill");
+        eprintln!("usage: open_time FOLDER fill CLAIMS | open [alone] | kill");
         std::process::exit(2);
     };
     let path = Path::new(folder).join("open_time.redb");
@@ -85,8 +85,9 @@ fn main() -> Result<()> {
             std::process::abort();
         }
         _ => {
+            let options = Options::new().threads(more.first().is_none_or(|word| word != "alone"));
             let (began, spent) = (Instant::now(), processor());
-            let ledger = open(&path)?;
+            let ledger = options.open(&path)?;
             let (seconds, processor) = (began.elapsed().as_secs_f64(), processor() - spent);
             let stats = ledger.stats()?;
             println!(

@@ -112,7 +112,8 @@ impl Options {
         self
     }
 
-    /// How many bytes of outcome bodies are cached in memory. Default: 64 MiB.
+    /// How many bytes of outcome bodies are cached in memory. Half of it is for bodies of up to 112
+    /// bytes, each of which takes 128; half for larger ones. Default: 64 MiB; 0 caches none.
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache_bytes = bytes;
         self

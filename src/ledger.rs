@@ -45,6 +45,7 @@ impl Ledger {
         Ok(Ledger(Arc::new(Handle { core })))
     }
 
+    #[inline]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.0.core
     }
@@ -92,22 +93,19 @@ impl Ledger {
         core.check_open()?;
         let Some((record, slot)) = core.index.look(key.digest()) else { return Ok(View::Vacant) };
         let (seen, now) = core.seen(&record);
-        let cached = || core.index.body(slot, record.link).map(Stored::Kept);
-        match seen {
+        let failed = match seen {
             Seen::Vacant => return Ok(View::Vacant),
-            Seen::Done { kept: true } => {
-                if let Some(stored) = cached() {
-                    return Ok(View::Done(stored));
-                }
+            Seen::Done { kept: true } => false,
+            Seen::Failed { kept: true } => true,
+            Seen::Done { .. } | Seen::Failed { .. } | Seen::InProgress | Seen::Uncertain(_) => {
+                return view(core, key, Some(&record), seen, now);
             }
-            Seen::Failed { kept: true } => {
-                if let Some(stored) = cached() {
-                    return Ok(View::Failed(stored));
-                }
-            }
-            Seen::Done { .. } | Seen::Failed { .. } | Seen::InProgress | Seen::Uncertain(_) => {}
+        };
+        match core.index.body(slot, &record) {
+            Some(body) if failed => Ok(View::Failed(Stored::Kept(body))),
+            Some(body) => Ok(View::Done(Stored::Kept(body))),
+            None => view(core, key, Some(&record), seen, now),
         }
-        view(core, key, Some(&record), seen, now)
     }
 
     /// Since when a key stands as it does, in milliseconds since 1970.

@@ -30,17 +30,32 @@ impl Kind {
     }
 }
 
+/// The longest body that lies in the [`Outcome`] itself, in bytes.
+pub(crate) const SMALL_BYTES_MAX: usize = 112;
+
+/// The bytes of a small body. Aligned, so that they move as the words they are kept as.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+pub(crate) struct Few(pub [u8; SMALL_BYTES_MAX]);
+
 /// What an effect returned: bytes, what they are, and whether the effect called it an error.
 ///
-/// Cloning shares the bytes. A repeat of the action gets exactly these bytes back (P6).
-#[derive(Clone, PartialEq, Eq)]
-pub struct Outcome(Arc<Inner>);
+/// Cloning shares the bytes, or copies them where they are few. A repeat of the action gets exactly
+/// these bytes back (P6).
+#[derive(Clone)]
+pub struct Outcome(Inner);
 
-#[derive(Clone, PartialEq, Eq)]
-struct Inner {
+/// A few bytes are copied rather than shared: readers of one body then write to no memory in common.
+#[derive(Clone)]
+enum Inner {
+    Small { form: Form, len: u8, bytes: Few },
+    Shared { form: Form, bytes: Arc<[u8]> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Form {
     kind: Kind,
     error: bool,
-    body: Box<[u8]>,
 }
 
 impl Outcome {
@@ -69,34 +84,76 @@ impl Outcome {
 
     /// The same outcome with the error flag set: the effect happened and its answer was an error.
     pub fn as_error(mut self) -> Self {
-        Arc::make_mut(&mut self.0).error = true;
+        let (Inner::Small { form, .. } | Inner::Shared { form, .. }) = &mut self.0;
+        form.error = true;
         self
     }
 
     pub(crate) fn new(kind: Kind, error: bool, body: &[u8]) -> Self {
-        Outcome(Arc::new(Inner { kind, error, body: Box::from(body) }))
+        let mut bytes = Few([0; SMALL_BYTES_MAX]);
+        match u8::try_from(body.len()).ok().zip(bytes.0.get_mut(..body.len())) {
+            Some((len, place)) => {
+                place.copy_from_slice(body);
+                Outcome::small(kind, error, len, bytes)
+            }
+            None => Outcome(Inner::Shared { form: Form { kind, error }, bytes: Arc::from(body) }),
+        }
+    }
+
+    /// A small body: so many of the bytes.
+    #[inline(always)]
+    pub(crate) fn small(kind: Kind, error: bool, len: u8, bytes: Few) -> Self {
+        Outcome(Inner::Small { form: Form { kind, error }, len, bytes })
+    }
+
+    /// The length and bytes of a small body, zeros behind it.
+    pub(crate) fn as_small(&self) -> Option<(u8, &Few)> {
+        match &self.0 {
+            Inner::Small { len, bytes, .. } => Some((*len, bytes)),
+            Inner::Shared { .. } => None,
+        }
+    }
+
+    #[inline]
+    fn form(&self) -> Form {
+        let (Inner::Small { form, .. } | Inner::Shared { form, .. }) = &self.0;
+        *form
     }
 
     /// What the bytes are.
+    #[inline]
     pub fn kind(&self) -> Kind {
-        self.0.kind
+        self.form().kind
     }
 
     /// Whether the effect called this outcome an error.
+    #[inline]
     pub fn is_error(&self) -> bool {
-        self.0.error
+        self.form().error
     }
 
     /// The bytes.
+    #[inline]
     pub fn body(&self) -> &[u8] {
-        &self.0.body
+        match &self.0 {
+            Inner::Small { len, bytes, .. } => bytes.0.get(..usize::from(*len)).unwrap_or(&bytes.0),
+            Inner::Shared { bytes, .. } => bytes,
+        }
     }
 
     /// The bytes as text, where they are UTF-8.
     pub fn as_str(&self) -> Option<&str> {
-        std::str::from_utf8(&self.0.body).ok()
+        std::str::from_utf8(self.body()).ok()
     }
 }
+
+impl PartialEq for Outcome {
+    fn eq(&self, other: &Self) -> bool {
+        (self.form(), self.body()) == (other.form(), other.body())
+    }
+}
+
+impl Eq for Outcome {}
 
 impl fmt::Debug for Outcome {
     /// Length and kind only: a body may hold what must not reach a log.
@@ -139,10 +196,13 @@ impl From<Vec<u8>> for Outcome {
 
 /// How an effect failed. Whoever writes the effect says what it knows; what nobody knows is
 /// [`EffectError::unknown`], and every other error converts into that.
-pub struct EffectError {
-    pub(crate) class: Class,
-    pub(crate) outcome: Outcome,
-    pub(crate) source: Option<Box<dyn std::error::Error + Send + Sync>>,
+pub struct EffectError(Box<Failure>);
+
+/// On the heap: an effect's result stays small.
+struct Failure {
+    class: Class,
+    outcome: Outcome,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// What an [`EffectError`] says about the world.
@@ -174,33 +234,33 @@ impl EffectError {
     }
 
     fn of(class: Class, outcome: Outcome) -> Self {
-        EffectError { class, outcome, source: None }
+        EffectError(Box::new(Failure { class, outcome, source: None }))
     }
 
     /// What the error says about the world.
     pub fn class(&self) -> Class {
-        self.class
+        self.0.class
     }
 
     /// What the effect had to say.
     pub fn outcome(&self) -> &Outcome {
-        &self.outcome
+        &self.0.outcome
     }
 
     /// The error this one was made from, if any.
     pub fn source(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
-        self.source.as_deref()
+        self.0.source.as_deref()
     }
 }
 
 impl fmt::Display for EffectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let class = match self.class {
+        let class = match self.0.class {
             Class::NotApplied => "not applied",
             Class::Final => "final",
             Class::Unknown => "unknown",
         };
-        write!(f, "{class}: {}", self.outcome.as_str().unwrap_or("(binary)"))
+        write!(f, "{class}: {}", self.0.outcome.as_str().unwrap_or("(binary)"))
     }
 }
 
@@ -214,7 +274,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for EffectError {
     /// Any error is unknown: nobody classified it, so the effect may have happened.
     fn from(error: E) -> Self {
         let mut unknown = EffectError::unknown(&error);
-        unknown.source = Some(Box::new(error));
+        unknown.0.source = Some(Box::new(error));
         unknown
     }
 }
@@ -238,6 +298,7 @@ pub enum Stored {
 
 impl Stored {
     /// The outcome, where its body is kept.
+    #[inline]
     pub fn outcome(&self) -> Option<&Outcome> {
         match self {
             Stored::Kept(outcome) => Some(outcome),

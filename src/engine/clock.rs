@@ -204,6 +204,7 @@ impl Times {
 
     /// The times as they were when somebody last read the clock: behind, never ahead, and so
     /// erring towards holding. The open ledger refreshes them at least once a second.
+    #[inline]
     pub fn coarse(&self) -> Now {
         Now {
             early: self.coarse_early.load(std::sync::atomic::Ordering::Relaxed),

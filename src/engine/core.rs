@@ -32,7 +32,7 @@ use crate::engine::store::Store;
 use crate::engine::sync::Arc;
 use crate::engine::writer::{self, Answers, Pen};
 use crate::error::{Error, ErrorKind, Result};
-use crate::outcome::{Outcome, Stored};
+use crate::outcome::{Outcome, SMALL_BYTES_MAX, Stored};
 
 /// An open ledger.
 pub(crate) struct Core {
@@ -170,6 +170,7 @@ impl Core {
     }
 
     /// Whether the ledger is open. A failure is told again to every caller.
+    #[inline]
     pub fn check_open(&self) -> Result<()> {
         match self.status.load(Ordering::Acquire) {
             OPEN | READS => Ok(()),
@@ -378,6 +379,7 @@ impl Core {
 
     /// Looks at a record from a reader's side: by the coarse time where that is far from every
     /// limit, by the exact one where it is near.
+    #[inline]
     pub fn seen(&self, record: &Record) -> (Seen, Now) {
         const NEAR_MS: u64 = 2000;
         let coarse = self.times.coarse();
@@ -397,6 +399,7 @@ impl Core {
         (record.seen(now, self.holder(record)), now)
     }
 
+    #[inline]
     fn holder(&self, record: &Record) -> Holder {
         if record.standing != StoredStanding::InProgress || record.link == self.own.load(Ordering::Relaxed) {
             return Holder::Alive;
@@ -448,7 +451,7 @@ impl Core {
             return Ok(not_kept);
         }
         let slot = self.index.look(key).filter(|(now, _)| now.link == record.link).map(|(_, slot)| slot);
-        if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record.link)) {
+        if let Some(outcome) = slot.and_then(|slot| self.index.body(slot, record)) {
             return Ok(Stored::Kept(outcome));
         }
         let Some(outcome) = self.heard(self.store()?.body(record.link, kind, error))? else {
@@ -469,15 +472,18 @@ impl Core {
 
     /// Caches a body, and takes out the oldest over the limit.
     pub fn cache(&self, slot: SlotId, row: u64, body: Outcome) {
-        let bytes = body.body().len();
-        if bytes > self.options.cache_bytes {
+        let (bytes, bytes_max) = (body.body().len(), self.options.cache_bytes / 2);
+        if bytes > bytes_max {
             return;
         }
-        self.index.cache(slot, Some((row, body)));
+        self.index.cache(slot, row, body);
+        if bytes <= SMALL_BYTES_MAX {
+            return;
+        }
         let mut cache = self.cache.lock();
         cache.order.push_back((slot, row, bytes));
         cache.bytes += bytes;
-        while cache.bytes > self.options.cache_bytes
+        while cache.bytes > bytes_max
             && let Some((slot, row, bytes)) = cache.order.pop_front()
         {
             cache.bytes -= bytes;

@@ -14,10 +14,11 @@ use std::sync::OnceLock;
 use crossbeam_utils::CachePadded;
 use hashbrown::{HashMap, HashSet};
 
+use crate::engine::lines::Lines;
 use crate::engine::state::Record;
 use crate::engine::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use crate::engine::sync::{Mutex, RwLock};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, SMALL_BYTES_MAX};
 
 /// A key's digest.
 pub(crate) type KeyDigest = [u8; 32];
@@ -34,6 +35,8 @@ pub(crate) struct SlotId(u32);
 /// The whole index.
 pub(crate) struct Index {
     shards: Box<[CachePadded<Shard>]>,
+    /// Bodies of a few bytes. Larger ones lie beside the slots.
+    lines: Lines,
 }
 
 struct Shard {
@@ -91,20 +94,24 @@ type Body = RwLock<Option<(u64, Outcome)>>;
 const FIRST_GROUP_BITS: u32 = 5;
 const CHUNKS: usize = ((SLOT_BITS - FIRST_GROUP_BITS + 1) * 8) as usize;
 
+#[inline]
 fn shard_of(key: &KeyDigest) -> usize {
     usize::from(key[0] >> (8 - SHARD_BITS))
 }
 
 /// Keys are SHA-256 digests: bytes that the shard does not use are as good as any hash.
+#[inline]
 fn hash_of(key: &KeyDigest) -> u64 {
     let [_, a, b, c, d, e, f, g, h, ..] = *key;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
+#[inline]
 fn tag_of(hash: u64) -> u32 {
     (hash >> 32) as u32 >> TAG_SHIFT << TAG_SHIFT
 }
 
+#[inline]
 fn key_words(key: &KeyDigest) -> [u64; KEY_WORDS] {
     let (words, _) = key.as_chunks::<8>();
     std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_le_bytes(*word)))
@@ -119,10 +126,12 @@ fn key_of(words: [u64; KEY_WORDS]) -> KeyDigest {
 }
 
 impl Index {
-    pub fn new() -> Self {
-        Index { shards: (0..SHARDS).map(|_| CachePadded::new(Shard::new())).collect() }
+    /// An empty index, with so many bytes for small bodies.
+    pub fn new(small_bytes: usize) -> Self {
+        Index { shards: (0..SHARDS).map(|_| CachePadded::new(Shard::new())).collect(), lines: Lines::new(small_bytes) }
     }
 
+    #[inline]
     fn shard(&self, key: &KeyDigest) -> &Shard {
         // In range: SHARD_BITS bits, and a shard for each.
         &self.shards[shard_of(key)]
@@ -134,6 +143,7 @@ impl Index {
     }
 
     /// The record of a key, and its slot. Takes no lock.
+    #[inline]
     pub fn look(&self, key: &KeyDigest) -> Option<(Record, SlotId)> {
         let (words, hash) = (key_words(key), hash_of(key));
         let shard = self.shard(key);
@@ -141,8 +151,13 @@ impl Index {
         found.map(|(number, record)| (record, id(shard_of(key), number)))
     }
 
-    /// A cached body, where the one of this row is cached.
-    pub fn body(&self, id: SlotId, row: u64) -> Option<Outcome> {
+    /// The cached body of a settled record, where it is cached.
+    #[inline(always)]
+    pub fn body(&self, id: SlotId, record: &Record) -> Option<Outcome> {
+        let row = record.link;
+        if record.body_len as usize <= SMALL_BYTES_MAX {
+            return self.lines.get(place_of(id), row);
+        }
         let (chunk, offset) = self.shards.get((id.0 >> SLOT_BITS) as usize)?.slots.chunk(slot_of(id))?;
         let body = chunk.bodies.get()?.get(offset)?.read();
         body.as_ref().filter(|(cached, _)| *cached == row).map(|(_, body)| body.clone())
@@ -151,6 +166,21 @@ impl Index {
     /// Puts a key's record in place.
     pub fn put(&self, key: &KeyDigest, record: &Record) -> SlotId {
         id(shard_of(key), self.shard(key).put(key_words(key), hash_of(key), record))
+    }
+
+    /// Puts what `change` makes of a key's record in its place, with one look for both. Nothing
+    /// changes where it makes nothing.
+    pub fn apply(
+        &self,
+        key: &KeyDigest,
+        change: impl FnOnce(Option<Record>) -> Option<Record>,
+    ) -> Option<(SlotId, Record)> {
+        let (shard, words, hash) = (self.shard(key), key_words(key), hash_of(key));
+        let mut writer = shard.writer.lock();
+        let found = shard.find(&words, hash);
+        let record = change(found.map(|(_, slot)| slot.record()))?;
+        let number = shard.set(&mut writer, found, words, hash, &record);
+        Some((id(shard_of(key), number), record))
     }
 
     /// Changes a record in place, where the key is there. For marks in memory only.
@@ -164,18 +194,20 @@ impl Index {
         true
     }
 
-    /// Caches a body in a slot, or takes it out. A slot that has another key by now is no harm: the
-    /// row tells.
-    pub fn cache(&self, id: SlotId, body: Option<(u64, Outcome)>) {
+    /// Caches a body. A slot that has another key by now is no harm: the row tells.
+    pub fn cache(&self, id: SlotId, row: u64, body: Outcome) {
+        if body.as_small().is_some() {
+            return self.lines.put(place_of(id), row, &body);
+        }
         let shard = self.shards.get((id.0 >> SLOT_BITS) as usize);
         let Some((chunk, offset)) = shard.and_then(|shard| shard.slots.chunk(slot_of(id))) else { return };
         let bodies = chunk.bodies.get_or_init(|| chunk.slots.iter().map(|_| RwLock::new(None)).collect());
         if let Some(place) = bodies.get(offset) {
-            *place.write() = body;
+            *place.write() = Some((row, body));
         }
     }
 
-    /// Takes a body out, where it is still the one of this row.
+    /// Takes a large body out, where it is still the one of this row.
     pub fn uncache(&self, id: SlotId, row: u64) {
         let shard = self.shards.get((id.0 >> SLOT_BITS) as usize);
         let Some((chunk, offset)) = shard.and_then(|shard| shard.slots.chunk(slot_of(id))) else { return };
@@ -189,7 +221,9 @@ impl Index {
 
     /// Forgets a key.
     pub fn remove(&self, key: &KeyDigest) -> Option<Record> {
-        self.shard(key).remove(&key_words(key), hash_of(key))
+        let (number, record) = self.shard(key).remove(&key_words(key), hash_of(key))?;
+        self.lines.remove(place_of(id(shard_of(key), number)), record.link);
+        Some(record)
     }
 
     /// The key and record in a slot, where it is in use.
@@ -229,12 +263,20 @@ impl Index {
     }
 }
 
+#[inline]
 fn id(shard: usize, number: u32) -> SlotId {
     SlotId((shard as u32) << SLOT_BITS | number)
 }
 
+#[inline]
 fn slot_of(id: SlotId) -> u32 {
     id.0 & ((1 << SLOT_BITS) - 1)
+}
+
+/// Slots counted over all shards: the first of each, then the second of each.
+#[inline]
+fn place_of(id: SlotId) -> u32 {
+    id.0.rotate_left(SHARD_BITS)
 }
 
 impl Shard {
@@ -251,6 +293,7 @@ impl Shard {
     }
 
     /// Runs a look until no writer came between. `look` may see torn values; it must not trust them.
+    #[inline]
     fn consistent<T>(&self, look: impl Fn() -> T) -> T {
         loop {
             let before = self.version.load(Ordering::Acquire);
@@ -274,6 +317,7 @@ impl Shard {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
+    #[inline]
     fn table(&self, level: u8) -> &[AtomicU32] {
         let empty = || (0..1_usize << (FIRST_LEVEL_BITS + u32::from(level))).map(|_| AtomicU32::new(0)).collect();
         match self.tables.get(usize::from(level)) {
@@ -282,6 +326,7 @@ impl Shard {
         }
     }
 
+    #[inline]
     fn find(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, &Slot)> {
         let table = self.table(self.level.load(Ordering::Relaxed));
         let place = self.place(table, words, hash)?;
@@ -290,14 +335,14 @@ impl Shard {
     }
 
     /// The bucket that holds a key. Bounded: a torn look ends too.
+    #[inline]
     fn place(&self, table: &[AtomicU32], words: &[u64; KEY_WORDS], hash: u64) -> Option<usize> {
         let (mask, tag) = (table.len().wrapping_sub(1), tag_of(hash));
         for step in 0..table.len() {
             let place = (hash as usize).wrapping_add(step) & mask;
             let bucket = table.get(place)?.load(Ordering::Relaxed);
             let number = number_in(bucket)?;
-            if bucket >> TAG_SHIFT << TAG_SHIFT == tag
-                && self.slots.get(number).is_some_and(|slot| slot.key() == *words)
+            if bucket >> TAG_SHIFT << TAG_SHIFT == tag && self.slots.get(number).is_some_and(|slot| slot.has_key(words))
             {
                 return Some(place);
             }
@@ -307,7 +352,19 @@ impl Shard {
 
     fn put(&self, words: [u64; KEY_WORDS], hash: u64, record: &Record) -> u32 {
         let mut writer = self.writer.lock();
-        if let Some((number, slot)) = self.find(&words, hash) {
+        self.set(&mut writer, self.find(&words, hash), words, hash, record)
+    }
+
+    /// Puts a record where its key was found, or into a new slot.
+    fn set(
+        &self,
+        writer: &mut Writer,
+        found: Option<(u32, &Slot)>,
+        words: [u64; KEY_WORDS],
+        hash: u64,
+        record: &Record,
+    ) -> u32 {
+        if let Some((number, slot)) = found {
             self.change(|| slot.set_record(record));
             return number;
         }
@@ -340,7 +397,7 @@ impl Shard {
         self.level.store(level, Ordering::Relaxed);
     }
 
-    fn remove(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<Record> {
+    fn remove(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, Record)> {
         let mut writer = self.writer.lock();
         let (number, slot) = self.find(words, hash)?;
         let table = self.table(self.level.load(Ordering::Relaxed));
@@ -359,7 +416,7 @@ impl Shard {
         {
             *place.write() = None;
         }
-        Some(record)
+        Some((number, record))
     }
 
     /// Empties a bucket and moves those back that had gone past it.
@@ -393,6 +450,7 @@ impl Shard {
     }
 }
 
+#[inline]
 fn number_in(bucket: u32) -> Option<u32> {
     (bucket & ((1 << TAG_SHIFT) - 1)).checked_sub(1)
 }
@@ -411,6 +469,7 @@ fn enter(table: &[AtomicU32], hash: u64, number: u32) {
 
 impl Slots {
     /// Where a slot is: which chunk, and where in it.
+    #[inline]
     fn locate(number: u32) -> (usize, usize, usize) {
         let shifted = number + (1 << FIRST_GROUP_BITS);
         let group = shifted.ilog2();
@@ -420,11 +479,13 @@ impl Slots {
         (chunk as usize, offset as usize, 1 << chunk_bits)
     }
 
+    #[inline]
     fn chunk(&self, number: u32) -> Option<(&Chunk, usize)> {
         let (chunk, offset, _) = Slots::locate(number);
         Some((self.chunks.get(chunk)?.get()?, offset))
     }
 
+    #[inline]
     fn get(&self, number: u32) -> Option<&Slot> {
         let (chunk, offset) = self.chunk(number)?;
         chunk.slots.get(offset)
@@ -452,6 +513,7 @@ impl Slot {
         slot
     }
 
+    #[inline]
     fn load<const N: usize>(&self, first: usize) -> [u64; N] {
         std::array::from_fn(|at| self.0.get(first + at).map_or(0, |word| word.load(Ordering::Relaxed)))
     }
@@ -462,10 +524,18 @@ impl Slot {
         }
     }
 
+    #[inline]
     fn key(&self) -> [u64; KEY_WORDS] {
         self.load(0)
     }
 
+    /// Word by word: an array of them would be written to memory first.
+    #[inline]
+    fn has_key(&self, key: &[u64; KEY_WORDS]) -> bool {
+        self.0.iter().zip(key).fold(0, |other, (word, key)| other | word.load(Ordering::Relaxed) ^ key) == 0
+    }
+
+    #[inline]
     fn record(&self) -> Record {
         Record::from_words(self.load(KEY_WORDS))
     }
@@ -563,7 +633,7 @@ mod tests {
 
     #[test]
     fn the_index_agrees_with_a_map_whatever_is_put_and_removed() {
-        let index = Index::new();
+        let index = Index::new(0);
         let mut map = BTreeMap::new();
         let mut random = 0x1234_5678_u64;
         for step in 0..40_000_u64 {
@@ -600,7 +670,7 @@ mod tests {
 
     #[test]
     fn a_reader_never_sees_half_a_record() {
-        let (index, done) = (&Index::new(), &std::sync::atomic::AtomicBool::new(false));
+        let (index, done) = (&Index::new(0), &std::sync::atomic::AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(move || {

@@ -13,6 +13,7 @@ pub(crate) mod files;
 pub(crate) mod history;
 pub(crate) mod index;
 pub(crate) mod line;
+pub(crate) mod lines;
 pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod request;

@@ -10,7 +10,7 @@ use crate::engine::index::Index;
 use crate::engine::line::{Cell, Line, Submitted};
 use crate::engine::state::{Form, PackedRule, Record, Stored};
 use crate::engine::sync::{Arc, thread};
-use crate::outcome::Kind;
+use crate::outcome::{Kind, Outcome};
 
 type Answer = u64;
 
@@ -69,7 +69,7 @@ fn digest(key: u8) -> [u8; 32] {
 
 impl Ledger {
     fn new() -> Arc<Ledger> {
-        Arc::new(Ledger { line: Line::new(Log::default()), index: Index::new() })
+        Arc::new(Ledger { line: Line::new(Log::default()), index: Index::new(0) })
     }
 
     /// As the writer: decide in order, publish, put those who waited back at the front, answer later.
@@ -251,7 +251,7 @@ fn a_request_at_closing_time_is_refused_or_written() {
 #[test]
 fn a_reader_sees_one_record_or_the_next_and_never_goes_back() {
     explore("publish", || {
-        let index = Arc::new(Index::new());
+        let index = Arc::new(Index::new(0));
         let publisher = {
             let index = Arc::clone(&index);
             thread::spawn(move || {
@@ -286,7 +286,7 @@ fn a_key_that_stays_is_found_while_the_table_grows_and_shrinks() {
             (key[1], key[31]) = (number % 3, number);
             key
         };
-        let index = Arc::new(Index::new());
+        let index = Arc::new(Index::new(0));
         index.put(&key(0), &record(1));
         let publisher = {
             let index = Arc::clone(&index);
@@ -309,5 +309,28 @@ fn a_key_that_stays_is_found_while_the_table_grows_and_shrinks() {
         for number in 1..=13 {
             assert!(index.get(&key(number)).is_none());
         }
+    });
+}
+
+#[test]
+fn a_line_gives_the_body_of_its_row_or_nothing() {
+    explore("lines", || {
+        let body = |row: u64| Outcome::text(row.to_string().repeat(5));
+        let index = Arc::new(Index::new(1 << 10));
+        let slot = index.put(&digest(0), &record(1));
+        let of_row = |row: u64| Record { link: row, body_len: 5, ..record(1) };
+        index.cache(slot, 1, body(1));
+        let publisher = {
+            let index = Arc::clone(&index);
+            thread::spawn(move || (2..=9).for_each(|row| index.cache(slot, row, body(row))))
+        };
+        for row in 1..=9 {
+            if let Some(seen) = index.body(slot, &of_row(row)) {
+                assert_eq!(seen, body(row), "a body of another row");
+            }
+            thread::yield_now();
+        }
+        publisher.join().unwrap();
+        assert_eq!(index.body(slot, &of_row(9)), Some(body(9)));
     });
 }

@@ -80,6 +80,16 @@ impl Form {
         Form(if error { kind | Form::ERROR } else { kind })
     }
 
+    pub fn code(self) -> u8 {
+        self.0
+    }
+
+    #[inline]
+    pub fn from_code(code: u8) -> Self {
+        Form(code)
+    }
+
+    #[inline]
     pub fn kind(self) -> Kind {
         match self.0 & !(Form::ERROR | Form::MARKED) {
             0 => Kind::Json,
@@ -88,6 +98,7 @@ impl Form {
         }
     }
 
+    #[inline]
     pub fn is_error(self) -> bool {
         self.0 & Form::ERROR != 0
     }
@@ -217,6 +228,7 @@ impl Record {
     }
 
     /// The record of these words. Any words give some record.
+    #[inline]
     pub fn from_words(words: [u64; Record::WORDS]) -> Self {
         let [a, b, c, d, token, last, at, link, attempts, body, times, tail] = words;
         let mut fingerprint = [0; 32];
@@ -261,6 +273,7 @@ impl Stored {
     }
 
     /// A code that is none holds: uncertain.
+    #[inline]
     fn from_code(code: u8) -> Self {
         match code {
             0 => Stored::Vacant,
@@ -279,12 +292,14 @@ impl Stored {
 const MS: u64 = 1000;
 
 /// A time `seconds` after `at`; never, where either has no end.
+#[inline]
 fn after(at: u64, seconds: u32) -> u64 {
     if seconds == u32::MAX { FOREVER } else { at.saturating_add(u64::from(seconds) * MS) }
 }
 
 impl Record {
     /// The late time at which the key is forgotten, in milliseconds.
+    #[inline]
     pub fn forgotten_at(&self) -> u64 {
         match self.standing {
             Stored::Done | Stored::Failed | Stored::Vacant => after(self.at, self.remember_s),
@@ -293,17 +308,20 @@ impl Record {
     }
 
     /// The late time at which the body is dropped, in milliseconds.
+    #[inline]
     pub fn body_until(&self) -> u64 {
         after(self.at, self.keep_s)
     }
 
     /// Whether retention has passed: the key is vacant in every entry point, swept or not.
+    #[inline]
     pub fn is_forgotten(&self, now: Now) -> bool {
         let at = self.forgotten_at();
         at != FOREVER && now.late >= at
     }
 
     /// The standing now.
+    #[inline]
     pub fn seen(&self, now: Now, holder: Holder) -> Seen {
         if self.is_forgotten(now) {
             return Seen::Vacant;
@@ -326,6 +344,7 @@ impl Record {
         }
     }
 
+    #[inline]
     fn is_kept(&self, now: Now) -> bool {
         let until = self.body_until();
         self.link != 0 && (until == FOREVER || now.late < until)

@@ -23,6 +23,8 @@ fn case_31_case_32_p6_every_outcome_comes_back_byte_for_byte() {
         Outcome::json("{\"b\": 1,  \"a\": [1.0, 1e400]}"),
         Outcome::text("müde\u{0}"),
         Outcome::binary([0, 255, 10, 13, 0]),
+        Outcome::binary([7; 112]),
+        Outcome::binary([8; 113]),
         Outcome::binary(&mebibyte),
         Outcome::value(&std::collections::BTreeMap::from([("k", 1)])).unwrap(),
     ];
