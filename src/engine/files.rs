@@ -105,6 +105,11 @@ pub trait DiskFile: fmt::Debug + Send + Sync + 'static {
     fn try_lock(&self, kind: LockKind) -> io::Result<bool>;
     /// Gives the lock back.
     fn unlock(&self) -> io::Result<()>;
+    /// Whether the file system has given no space to these bytes: they read as zeros. False where nobody
+    /// can tell.
+    fn is_hole(&self, _offset: u64, _len: u64) -> io::Result<bool> {
+        Ok(false)
+    }
     /// A handle on the same open file that a started program inherits, its lock with it. `None`
     /// where the platform or the disk has no such thing.
     fn inheritable(&self) -> io::Result<Option<Inheritable>> {
@@ -284,6 +289,18 @@ impl DiskFile for RealFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn is_hole(&self, offset: u64, len: u64) -> io::Result<bool> {
+        match rustix::fs::seek(&self.0, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(data) => Ok(data >= offset.saturating_add(len)),
+            // No data from here to the end.
+            Err(rustix::io::Errno::NXIO) => Ok(true),
+            // A file system that cannot tell.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -430,7 +430,10 @@ fn rewrite_pages(file: &dyn DiskFile) -> std::io::Result<()> {
         let count = (len - at).min(CHUNK);
         let Some(chunk) = bytes.get_mut(..count as usize) else { break };
         file.read_at(at, chunk)?;
-        file.write_at(at, chunk)?;
+        // A hole that reads as zeros is the same on disk; written, it would take space.
+        if chunk.iter().any(|byte| *byte != 0) || !file.is_hole(at, count)? {
+            file.write_at(at, chunk)?;
+        }
         at += count;
     }
     Ok(())
