@@ -6,15 +6,14 @@
 //! (P13).
 
 use std::cell::Cell as ThreadCell;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
 use std::task::Waker;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 use crate::config::Options;
 use crate::engine::anchor::{AnchorFile, Paths};
@@ -23,9 +22,10 @@ use crate::engine::codec::AnchorState;
 use crate::engine::event::{Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile};
 use crate::engine::index::{Index, KeyDigest, SlotId};
+use crate::engine::keeper::Keeper;
 use crate::engine::line::{Cell, Line, Receive, Submitted, this_thread};
 use crate::engine::request::{Answered, Reply, Request, Work};
-use crate::engine::session::{self, Session};
+use crate::engine::session::Session;
 use crate::engine::side::Side;
 use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
 use crate::engine::store::Store;
@@ -54,10 +54,9 @@ pub(crate) struct Core {
     failure: Mutex<Option<Error>>,
     /// This process's session in the log; 0 before its first grant. For readers.
     own: AtomicU64,
-    sessions: RwLock<BTreeMap<u64, SessionView>>,
+    pub sessions: RwLock<BTreeMap<u64, SessionView>>,
     cache: Mutex<BodyCache>,
-    alarms: Mutex<Alarms>,
-    alarm: Condvar,
+    pub keeper: Keeper,
     /// To the thread that gives answers; none once the ledger closes.
     to_give: Mutex<Option<Sender<Answers>>>,
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
@@ -65,27 +64,19 @@ pub(crate) struct Core {
 
 /// A session as readers and the keeper know it.
 #[derive(Clone, Debug)]
-struct SessionView {
-    event: SessionEvent,
-    own: bool,
+pub(crate) struct SessionView {
+    pub event: SessionEvent,
+    pub own: bool,
     /// What the last look found.
-    holder: Holder,
+    pub holder: Holder,
     /// How many outcomes it had left at the last look that was acted on.
-    left: usize,
+    pub left: usize,
 }
 
 #[derive(Default)]
 struct BodyCache {
     order: VecDeque<(SlotId, u64, usize)>,
     bytes: usize,
-}
-
-#[derive(Default)]
-struct Alarms {
-    heap: BinaryHeap<Reverse<(u64, KeyDigest)>>,
-    /// The earliest alarm of each key. A later one is set again when that one has gone off.
-    next: HashMap<KeyDigest, u64>,
-    stop: bool,
 }
 
 const OPEN: u8 = 0;
@@ -143,8 +134,7 @@ impl Core {
             failure: Mutex::new(None),
             sessions: RwLock::new(sessions),
             cache: Mutex::default(),
-            alarms: Mutex::default(),
-            alarm: Condvar::new(),
+            keeper: Keeper::default(),
             to_give: Mutex::default(),
             threads: Mutex::default(),
         })
@@ -491,135 +481,12 @@ impl Core {
         }
     }
 
-    /// Looks again at a key once the boot-time clock says so.
-    pub fn wake_later(&self, at_ms: u64, key: KeyDigest) {
-        let mut alarms = self.alarms.lock();
-        if alarms.next.get(&key).is_some_and(|next| *next <= at_ms) {
-            return;
-        }
-        alarms.next.insert(key, at_ms);
-        alarms.heap.push(Reverse((at_ms, key)));
-        drop(alarms);
-        self.alarm.notify_one();
-    }
-
-    fn due_alarms(&self, now_ms: u64) -> Vec<KeyDigest> {
-        let mut alarms = self.alarms.lock();
-        let mut due = Vec::new();
-        while let Some(Reverse((at, key))) = alarms.heap.peek().copied()
-            && at <= now_ms
-        {
-            alarms.heap.pop();
-            if alarms.next.get(&key) == Some(&at) {
-                alarms.next.remove(&key);
-            }
-            due.push(key);
-        }
-        due
-    }
-
-    fn keep_on(&self) {
-        const EVERY: Duration = Duration::from_secs(1);
-        loop {
-            let busy = self.keep();
-            let mut alarms = self.alarms.lock();
-            if alarms.stop {
-                return;
-            }
-            let now_ms = self.times.boot_ms();
-            let next = alarms.heap.peek().map(|Reverse((at, _))| Duration::from_millis(at.saturating_sub(now_ms)));
-            let pause = if busy { Duration::from_millis(2) } else { next.unwrap_or(EVERY).min(EVERY) };
-            if !pause.is_zero() {
-                self.alarm.wait_for(&mut alarms, pause);
-            }
-            if alarms.stop {
-                return;
-            }
-        }
-    }
-
-    /// Wakes those whose wait is over.
-    fn poke_due(&self) {
-        for key in self.due_alarms(self.times.boot_ms()) {
-            self.post(Work::Poke { key });
-        }
-    }
-
-    /// Does what time brings: refreshes the coarse clock, wakes those whose wait is over, looks at
-    /// foreign holders, keeps the anchor fresh, forgets what is due. True where more is due.
-    fn keep(&self) -> bool {
-        if self.check_open().is_err() {
-            return false;
-        }
-        if self.check_writable().is_err() {
-            self.times.now();
-            return false;
-        }
-        let now = self.times.now();
-        self.poke_due();
-        self.look_at_sessions();
-        let mut pen = self.line.pen();
-        if let Err(error) = self.refresh_anchor(&mut pen) {
-            let answers = writer::fail(self, &mut pen, &error, ErrorKind::Storage, Vec::new());
-            drop(pen);
-            answers.give(self);
-            return false;
-        }
-        let busy = pen.due.is_due(now) || crate::engine::expiry::is_dirty(pen.garbage, pen.meta.count);
-        drop(pen);
-        const KEYS_AT_ONCE: u64 = 4096;
-        busy && self.call(Work::Sweep { limit: KEYS_AT_ONCE }).is_ok()
-    }
-
-    /// Writes the anchor where commits have left it behind for a second.
-    fn refresh_anchor(&self, pen: &mut Pen) -> Result<()> {
-        self.check_open()?;
-        let now_ms = self.times.boot_ms();
-        let fresh = now_ms.saturating_sub(pen.anchored_ms) < writer::ANCHOR_EVERY_MS && now_ms >= pen.anchored_ms;
-        if fresh || pen.meta.next_sequence == pen.anchored.next_sequence {
-            return Ok(());
-        }
-        writer::write_anchor(self, pen, now_ms)
-    }
-
-    /// Looks at every foreign session that lived at the last look. Where one has ended or left an
-    /// outcome, the writer is told.
-    fn look_at_sessions(&self) {
-        let views: Vec<(u64, SessionView)> = {
-            let sessions = self.sessions.read();
-            let foreign = sessions.iter().filter(|(_, view)| !view.own && view.holder != Holder::Gone);
-            foreign.map(|(number, view)| (*number, view.clone())).collect()
-        };
-        for (number, view) in views {
-            let event = &view.event;
-            // A look that fails says nothing: the holder counts as it did.
-            let Ok(sight) = session::look(&*self.disk, &self.paths.sessions, &event.id, &event.boot_id, &self.boot_id)
-            else {
-                continue;
-            };
-            let left = sight.left.len();
-            if let Some(view) = self.sessions.write().get_mut(&number) {
-                view.left = left;
-                // The writer records the end before anybody is told of it.
-                view.holder = if sight.holder == Holder::Gone { view.holder } else { sight.holder };
-            }
-            if sight.holder == Holder::Gone || left > view.left {
-                self.post(Work::Attend { session: number });
-            }
-        }
-    }
-
     /// Does what the threads do, once and on this thread.
     pub fn tick(&self) {
         self.keep();
         if !self.options.threads {
             self.write_line();
         }
-    }
-
-    fn stop_keeper(&self) {
-        self.alarms.lock().stop = true;
-        self.alarm.notify_all();
     }
 
     /// Closes in order: what is in line is written, the file closed, the anchor marked clean.

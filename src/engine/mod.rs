@@ -12,12 +12,14 @@ pub(crate) mod expiry;
 pub(crate) mod files;
 pub(crate) mod history;
 pub(crate) mod index;
+pub(crate) mod keeper;
 pub(crate) mod line;
 pub(crate) mod lines;
 pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod request;
 pub(crate) mod rulings;
+pub(crate) mod scan;
 #[cfg(all(test, onceledger_shuttle))]
 mod schedules;
 pub(crate) mod session;
