@@ -147,7 +147,12 @@ impl Index {
     pub fn look(&self, key: &KeyDigest) -> Option<(Record, SlotId)> {
         let (words, hash) = (key_words(key), hash_of(key));
         let shard = self.shard(key);
-        let found = shard.consistent(|| shard.find(&words, hash).map(|(number, slot)| (number, slot.record())));
+        let found = shard.consistent(|| {
+            let (number, slot) = shard.find(&words, hash)?;
+            // Slot and outcome are in no near cache, and each is waited for: both are asked for at once.
+            std::hint::black_box(self.lines.touch(place_of(id(shard_of(key), number))));
+            Some((number, slot.record()))
+        });
         found.map(|(number, record)| (record, id(shard_of(key), number)))
     }
 

@@ -58,6 +58,13 @@ impl Lines {
         self.groups.get((place as usize / GROUP_LINES) & self.groups.len().wrapping_sub(1))
     }
 
+    /// Asks the processor for the line of a place, and waits for nothing.
+    #[inline(always)]
+    pub fn touch(&self, place: u32) -> u64 {
+        let line = || self.group(place)?.get()?.lines.get(place as usize & (GROUP_LINES - 1));
+        line().map_or(0, |line| line.0[0].load(Ordering::Relaxed) ^ line.0[LINE_WORDS - 1].load(Ordering::Relaxed))
+    }
+
     /// The body of a row, where it is here.
     #[inline(always)]
     pub fn get(&self, place: u32, row: u64) -> Option<Outcome> {
