@@ -146,8 +146,8 @@ impl Options {
         self
     }
 
-    /// How many bytes of the file's pages are cached, to try what a small cache does.
-    #[cfg(feature = "testkit")]
+    /// How many bytes of the file's pages redb caches, for appends and scans. Default: 64 MiB. A program
+    /// that has many ledgers open wants less.
     pub fn page_cache_bytes(mut self, bytes: usize) -> Self {
         self.page_cache_bytes = bytes;
         self

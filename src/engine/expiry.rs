@@ -6,13 +6,14 @@
 //! stretch is written again at the new end in the same commit, so that one old doubt never pins the
 //! file.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::engine::clock::Now;
 use crate::engine::codec;
 use crate::engine::event::{ApprovalEvent, Body, Event, FOREVER, GrantEvent, MovedEvent, StandingRule, Told};
 use crate::engine::history::Chain;
 use crate::engine::index::{KeyDigest, SlotId};
+use crate::engine::queue::Queue;
 use crate::engine::state::{Record, Stored, seconds};
 use crate::engine::turn::Turn;
 use crate::error::{Error, Result};
@@ -36,11 +37,11 @@ pub struct Swept {
 #[derive(Default)]
 pub(crate) struct Due {
     /// By retention in seconds: when it settled (late time in seconds) and where.
-    keys: BTreeMap<u32, VecDeque<(u32, SlotId)>>,
+    keys: BTreeMap<u32, Queue<(u32, SlotId)>>,
     /// By retention in seconds: when it was stored (late time in milliseconds) and its row.
-    bodies: BTreeMap<u32, VecDeque<(u64, u64)>>,
+    bodies: BTreeMap<u32, Queue<(u64, u64)>>,
     /// By retention in seconds: when it last changed (late time in milliseconds) and its id.
-    approvals: BTreeMap<u32, VecDeque<(u64, u64)>>,
+    approvals: BTreeMap<u32, Queue<(u64, u64)>>,
 }
 
 /// Rows of the log that one sweep reads at most.
@@ -60,14 +61,14 @@ impl Due {
     pub fn settled(&mut self, slot: SlotId, record: &Record) {
         let settled = matches!(record.standing, Stored::Done | Stored::Failed | Stored::Vacant);
         if settled && record.remember_s != u32::MAX {
-            self.keys.entry(record.remember_s).or_default().push_back((seconds(record.at), slot));
+            self.keys.entry(record.remember_s).or_default().push((seconds(record.at), slot));
         }
     }
 
     /// Notes a body that an event at `sequence` stores.
     pub fn body(&mut self, record: &Record, body: &Body, sequence: u64, late_ms: u64) {
         if let Some(row) = body.row(sequence).filter(|_| record.keep_s != u32::MAX) {
-            self.bodies.entry(record.keep_s).or_default().push_back((late_ms, row));
+            self.bodies.entry(record.keep_s).or_default().push((late_ms, row));
         }
     }
 
@@ -79,7 +80,7 @@ impl Due {
     /// Notes that an approval is to be looked at when its retention has passed since `late_ms`.
     pub fn approval(&mut self, id: u64, remember_s: u32, late_ms: u64) {
         if remember_s != u32::MAX {
-            self.approvals.entry(remember_s).or_default().push_back((late_ms, id));
+            self.approvals.entry(remember_s).or_default().push((late_ms, id));
         }
     }
 
@@ -87,26 +88,23 @@ impl Due {
     /// leaves out bodies older than the first that is stored.
     pub fn settle_order(&mut self, first_body: Option<u64>) {
         for queue in self.keys.values_mut() {
-            if !queue.iter().is_sorted_by_key(|(at, _)| *at) {
-                queue.make_contiguous().sort_unstable_by_key(|(at, _)| *at);
-            }
+            sort_by(queue, |(at, _)| *at);
         }
         let first = first_body.unwrap_or(u64::MAX);
         for queue in self.bodies.values_mut() {
-            queue.retain(|(_, row)| *row >= first);
-            queue.make_contiguous().sort_unstable();
+            *queue = queue.iter().filter(|(_, row)| *row >= first).collect();
+            sort_by(queue, |item| *item);
         }
         for queue in self.approvals.values_mut() {
-            queue.make_contiguous().sort_unstable();
+            sort_by(queue, |item| *item);
         }
     }
 
     /// Whether a key or a body is due.
     pub fn is_due(&self, now: Now) -> bool {
-        let key = self.keys.iter().any(|(keep, queue)| queue.front().is_some_and(|(at, _)| key_due(*at, *keep, now)));
-        let due = |(keep, queue): (&u32, &VecDeque<(u64, u64)>)| {
-            queue.front().is_some_and(|(at, _)| body_due(*at, *keep, now))
-        };
+        let key = self.keys.iter().any(|(keep, queue)| queue.front().is_some_and(|(at, _)| key_due(at, *keep, now)));
+        let due =
+            |(keep, queue): (&u32, &Queue<(u64, u64)>)| queue.front().is_some_and(|(at, _)| body_due(at, *keep, now));
         key || self.bodies.iter().any(due) || self.approvals.iter().any(due)
     }
 
@@ -114,11 +112,11 @@ impl Due {
     fn take_keys(&mut self, now: Now, limit: u64) -> Vec<SlotId> {
         let mut slots = Vec::new();
         for (keep, queue) in &mut self.keys {
-            while let Some((at, slot)) = queue.front().copied()
+            while let Some((at, slot)) = queue.front()
                 && (slots.len() as u64) < limit
                 && key_due(at, *keep, now)
             {
-                queue.pop_front();
+                queue.pop();
                 slots.push(slot);
             }
         }
@@ -136,14 +134,23 @@ impl Due {
     }
 }
 
-fn take_due(queues: &mut BTreeMap<u32, VecDeque<(u64, u64)>>, now: Now, limit: usize) -> Vec<u64> {
+/// Sorts a queue that is not sorted.
+fn sort_by<T: Copy, K: Ord>(queue: &mut Queue<T>, key: impl Fn(&T) -> K) {
+    if !queue.iter().is_sorted_by_key(|item| key(&item)) {
+        let mut items: Vec<T> = queue.iter().collect();
+        items.sort_unstable_by_key(key);
+        *queue = items.into_iter().collect();
+    }
+}
+
+fn take_due(queues: &mut BTreeMap<u32, Queue<(u64, u64)>>, now: Now, limit: usize) -> Vec<u64> {
     let mut numbers = Vec::new();
     for (keep, queue) in queues {
-        while let Some((at, number)) = queue.front().copied()
+        while let Some((at, number)) = queue.front()
             && numbers.len() < limit
             && body_due(at, *keep, now)
         {
-            queue.pop_front();
+            queue.pop();
             numbers.push(number);
         }
     }

@@ -160,6 +160,9 @@ impl Index {
     #[inline(always)]
     pub fn body(&self, id: SlotId, record: &Record) -> Option<Outcome> {
         let row = record.link;
+        if record.body_len == 0 {
+            return Some(Outcome::new(record.form.kind(), record.form.is_error(), &[]));
+        }
         if record.body_len as usize <= SMALL_BYTES_MAX {
             return self.lines.get(place_of(id), row);
         }
@@ -201,6 +204,10 @@ impl Index {
 
     /// Caches a body. A slot that has another key by now is no harm: the row tells.
     pub fn cache(&self, id: SlotId, row: u64, body: Outcome) {
+        if body.body().is_empty() {
+            // Its record says all there is to say.
+            return;
+        }
         if body.as_small().is_some() {
             return self.lines.put(place_of(id), row, &body);
         }

@@ -15,6 +15,7 @@ pub(crate) mod index;
 pub(crate) mod keeper;
 pub(crate) mod line;
 pub(crate) mod lines;
+pub(crate) mod queue;
 pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod request;

@@ -182,7 +182,8 @@ pub fn child(mut arguments: impl Iterator<Item = String>) -> Result<()> {
 
 /// Fills, and says bytes a claim at the peak, and the longest step in milliseconds.
 fn grow(dir: &Path, count: u64) -> Result<()> {
-    let subject = TheSubject::create(dir, 0)?;
+    // The page cache of the file has a fixed size, whatever lives: it is kept small, and filled before.
+    let subject = TheSubject::create_lean(dir)?;
     let first = 1 << 32;
     drive::fill_watched(&subject, first..first + WARM_UP, "")?;
     let before = system::memory("VmRSS")?;

@@ -84,6 +84,10 @@ impl Subject for Ours {
         Ok(self.0.close().map(drop)?)
     }
 
+    fn create_lean(dir: &Path) -> Result<Self> {
+        Ok(Ours(options().page_cache_bytes(1 << 20).create(path_in(dir))?))
+    }
+
     fn create_keeping(dir: &Path, keep: Duration) -> Result<Self> {
         Ok(Ours(options().keep(keep).remember(keep).create(path_in(dir))?))
     }

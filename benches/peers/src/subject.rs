@@ -23,6 +23,8 @@ pub trait Subject: AsyncPeer {
     fn open(dir: &Path) -> Result<Self>;
     /// Closes it cleanly.
     fn close(self) -> Result<()>;
+    /// A new, empty store with as small a page cache as works.
+    fn create_lean(dir: &Path) -> Result<Self>;
     /// A new, empty store that forgets a key this long after its settle.
     fn create_keeping(dir: &Path, keep: Duration) -> Result<Self>;
     /// The key of raw JSON arguments: canonical form, then SHA-256.

@@ -81,7 +81,9 @@ fn written() -> Result<u64> {
 
 fn grow(arguments: &Arguments) -> Result<Vec<Point>> {
     println!("Live claims, done and kept; {WAITING} waiting, outcomes of {} bytes:\n", OUTCOME.len());
-    println!("| live | pairs/s | p50 ms | p99 ms | bytes written a pair | file MiB | file bytes a claim | memory MiB |");
+    println!(
+        "| live | pairs/s | p50 ms | p99 ms | bytes written a pair | file MiB | file bytes a claim | memory MiB |"
+    );
     println!("|---|---|---|---|---|---|---|---|");
     let dir = TempDir::with_prefix_in("scaling-", &arguments.dir)?;
     let ours = Ours::create(dir.path(), 0)?;
