@@ -18,7 +18,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::config::Options;
 use crate::engine::anchor::{AnchorFile, Paths};
 use crate::engine::clock::{Now, Times};
-use crate::engine::codec::AnchorState;
+use crate::engine::codec::{AnchorState, LeftOutcome, LeftSettlement};
 use crate::engine::event::{Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile};
 use crate::engine::index::{Index, KeyDigest, SlotId};
@@ -140,8 +140,11 @@ impl Core {
         })
     }
 
-    /// Starts the threads.
+    /// Starts the threads; only the one that keeps time where nothing is written.
     pub fn start(self: &Arc<Self>) -> Result<()> {
+        if self.check_writable().is_err() {
+            return self.spawn("onceledger-keeper", Core::keep_on);
+        }
         let (answers, to_give) = std::sync::mpsc::channel();
         self.spawn("onceledger-answers", move |core| core.give_on(&to_give))?;
         *self.to_give.lock() = Some(answers);
@@ -188,6 +191,8 @@ impl Core {
     pub fn only_read(&self, error: &Error) {
         *self.failure.lock() = Some(error.again(error.kind()));
         self.status.store(READS, Ordering::Release);
+        // Nobody waits for a writer that there is not.
+        self.line.close();
     }
 
     /// What every call but `check` asks first: the right process, not inside a waker, open.
@@ -220,7 +225,7 @@ impl Core {
         self.status.store(FAILED, Ordering::Release);
         drop(failure);
         self.line.close();
-        // Before the lock: nobody may open the file while this process still writes to it.
+        // The store holds the lock too, until its last reader has gone.
         let store = self.store.write().take();
         drop(store);
         self.lock.lock().take();
@@ -281,7 +286,7 @@ impl Core {
             Submitted::Refused(request) => {
                 let closing = || Error::new(ErrorKind::Closed, "the ledger is closing");
                 let mut answers = Answers::default();
-                answers.push(request, Err(self.check_open().err().unwrap_or_else(closing)));
+                answers.push(request, Err(self.check_writable().err().unwrap_or_else(closing)));
                 answers.give(self);
             }
         }
@@ -342,7 +347,7 @@ impl Core {
 
     /// Gives back grants or a probe that nobody took out of their answer.
     pub fn give_back(&self, answer: Answered) {
-        let release = |key, token| self.post(Work::Release { key, token, why: "nobody took the grant".to_owned() });
+        let release = |key, token| self.release(key, token, "nobody took the grant".to_owned());
         match answer {
             Ok(Reply::Granted(granted)) => release(granted.key, granted.token),
             Ok(Reply::Transacted { grants, .. }) => {
@@ -350,6 +355,22 @@ impl Core {
             }
             Ok(Reply::Probe { key, .. }) => self.post(Work::ProbeOver { key }),
             Ok(_) | Err(_) => {}
+        }
+    }
+
+    /// Gives a grant back whose effect never began. While the ledger closes too: what is closed is the end
+    /// of the line, and whoever closes it writes what is in it. After that whoever opens it next is told.
+    fn release(&self, key: KeyDigest, token: u64, why: String) {
+        match self.status.load(Ordering::Acquire) {
+            OPEN => {
+                self.line.push_front(std::iter::once(Request { work: Work::Release { key, token, why }, cell: None }))
+            }
+            CLOSED => {
+                let left = LeftOutcome { key, token, settlement: LeftSettlement::Released(why) };
+                // What cannot be left is uncertain then, which is what a doubt is for.
+                let _ = self.session.leave(&left);
+            }
+            _ => {}
         }
     }
 
@@ -512,6 +533,13 @@ impl Core {
         }
         self.write_line();
         let mut pen = self.line.pen();
+        // What was given back since.
+        let mut given = Vec::new();
+        let mut rest = self.line.take();
+        while !rest.is_empty() {
+            given.push(writer::write(self, &mut pen, rest));
+            rest = self.line.take();
+        }
         let mut answers = Answers::default();
         let closing = || Error::new(ErrorKind::Closed, "the ledger was closed while somebody waited");
         for request in pen.drain_waiting() {
@@ -530,7 +558,7 @@ impl Core {
             Ok(())
         };
         drop(pen);
-        answers.give(self);
+        given.into_iter().chain([answers]).for_each(|answers| answers.give(self));
         closed
     }
 

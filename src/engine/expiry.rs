@@ -45,7 +45,7 @@ pub(crate) struct Due {
 }
 
 /// Rows of the log that one sweep reads at most.
-const STRETCH_ROWS: usize = 512;
+const STRETCH_ROWS: usize = 1024;
 
 /// Bodies that one sweep drops at most.
 const BODIES_MAX: usize = 512;

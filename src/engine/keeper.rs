@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -21,6 +22,15 @@ use crate::error::{ErrorKind, Result};
 pub(crate) struct Keeper {
     alarms: Mutex<Alarms>,
     bell: Condvar,
+    /// Set while a sweep of the keeper's is in line.
+    sweeping: AtomicBool,
+}
+
+impl Keeper {
+    /// Notes that a sweep was made.
+    pub fn swept(&self) {
+        self.sweeping.store(false, Ordering::Release);
+    }
 }
 
 #[derive(Default)]
@@ -109,8 +119,12 @@ impl Core {
         }
         let busy = pen.due.is_due(now) || expiry::is_dirty(pen.garbage, pen.meta.count);
         drop(pen);
-        const KEYS_AT_ONCE: u64 = 4096;
-        busy && self.call(Work::Sweep { limit: KEYS_AT_ONCE }).is_ok()
+        const KEYS_AT_ONCE: u64 = 1024;
+        // Never waited for: the thread that would answer may be waiting for this one to end.
+        if busy && !self.keeper.sweeping.swap(true, Ordering::AcqRel) {
+            self.post(Work::Sweep { limit: KEYS_AT_ONCE });
+        }
+        busy
     }
 
     /// Writes the anchor where commits have left it behind for a second.

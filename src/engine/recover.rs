@@ -265,7 +265,7 @@ impl Opening {
                 other => other?,
             }
         }
-        let store = Store::open(path, file, CHECK_INTEGRITY, self.options.page_cache_bytes)?;
+        let store = Store::open(path, file, CHECK_INTEGRITY, self.options.page_cache_bytes)?.holding(Arc::clone(&lock));
         let meta = store.meta()?;
         if let Some(anchor) = &anchor
             && !adopting
@@ -311,7 +311,7 @@ impl Opening {
             look_at_sessions(&core, &pen)?;
             drop(pen);
             core.only_read(&error);
-            return Ok(core);
+            return started(core);
         }
         let mut turn = Turn::alone(&core, &mut pen, now);
         if let How::Adopt { by, why } = how {
@@ -328,10 +328,7 @@ impl Opening {
             let removed = core.disk.remove(&path);
             removed.map_err(|error| Error::io("removing the file of a dead session", &path, error))?;
         }
-        if core.options.threads {
-            core.start()?;
-        }
-        Ok(core)
+        started(core)
     }
 
     /// Tells a file that is no ledger from one that was damaged, before redb sees it.
@@ -389,6 +386,17 @@ impl Opening {
         }
         Ok(())
     }
+}
+
+fn started(core: Arc<Core>) -> Result<Arc<Core>> {
+    if core.options.threads
+        && let Err(error) = core.start()
+    {
+        // The threads that did start hold the ledger, and its lock.
+        let _ = core.close();
+        return Err(error);
+    }
+    Ok(core)
 }
 
 fn millis(duration: Duration) -> u64 {

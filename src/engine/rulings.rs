@@ -56,7 +56,10 @@ impl Turn<'_> {
                 Reply::Applied
             }
             Work::Attend { session } => self.attend(*session)?,
-            Work::Sweep { limit } => Reply::Swept(self.sweep(*limit)?),
+            Work::Sweep { limit } => {
+                self.core.keeper.swept();
+                Reply::Swept(self.sweep(*limit)?)
+            }
             Work::Transaction(work) => self.transaction(work)?,
             Work::Request(work) => self.request(work)?,
             Work::Decide { id, decide, by, why } => self.decide_approval(*id, *decide, by, why)?,

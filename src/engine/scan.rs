@@ -111,8 +111,12 @@ fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, ent
         Event::Moved(moved) => moved.history.as_slice(),
         _ => &[],
     };
+    // A settled key that was moved is due from its settle on, however often it was.
+    let settled = matches!(record.standing, Stored::Done | Stored::Failed | Stored::Vacant);
+    let moved = matches!(entry.event, Event::Moved(_)) && settled;
+    let late_ms = if moved { record.at.min(entry.head.late_ms) } else { entry.head.late_ms };
     let told = history.iter().filter_map(|told| told.body.as_ref());
     for body in entry.event.body().into_iter().chain(told) {
-        pen.due.body(&record, body, sequence, entry.head.late_ms);
+        pen.due.body(&record, body, sequence, late_ms);
     }
 }

@@ -36,6 +36,8 @@ pub(crate) const CACHE_BYTES: usize = 64 << 20;
 pub(crate) struct Store {
     db: Option<Database>,
     path: PathBuf,
+    /// The ledger's lock: nobody else may touch the file for as long as redb has it open.
+    _lock: Option<Arc<dyn DiskFile>>,
 }
 
 /// What one commit changes.
@@ -120,7 +122,14 @@ impl Store {
             builder.set_cache_size(cache_bytes).set_check_integrity_on_open(check);
             builder.create_with_backend(Backend(file)).map_err(|error| refused(path, error))
         })?;
-        Ok(Store { db: Some(db), path: path.to_owned() })
+        Ok(Store { db: Some(db), path: path.to_owned(), _lock: None })
+    }
+
+    /// The same store, holding a lock until it is closed.
+    pub fn holding(self, lock: Arc<dyn DiskFile>) -> Self {
+        let mut store = self;
+        store._lock = Some(lock);
+        store
     }
 
     fn db(&self) -> Result<&Database> {

@@ -242,11 +242,21 @@ fn publish(core: &Core, pen: &mut Pen) -> Vec<(SlotId, u64, Outcome)> {
         let Some(record) = record else { continue };
         let settled = matches!(record.standing, Stored::Done | Stored::Failed);
         let body = if settled { pen.batch.body(record.link) } else { None };
-        let slot = core.index.put(&key, &record);
+        let mut before = None;
+        let put = core.index.apply(&key, |old| {
+            before = old;
+            Some(record)
+        });
+        let Some((slot, _)) = put else { continue };
         if let Some(body) = body {
             bodies.push((slot, record.link, body));
         }
-        pen.due.settled(slot, &record);
+        // A key that was only moved is in its queue already.
+        let same =
+            |old: Record| (old.standing, old.at, old.remember_s) == (record.standing, record.at, record.remember_s);
+        if !before.is_some_and(same) {
+            pen.due.settled(slot, &record);
+        }
     }
     side::publish(&core.side, &mut pen.side);
     pen.batch.clear();

@@ -383,3 +383,35 @@ fn p9_p10_what_goes_from_a_block_takes_none_of_its_neighbours() {
         check(&ledger, &|n| keep(n) > 1000);
     });
 }
+
+/// A body goes when its own retention has passed since the settle, also where its key is moved and the ledger
+/// opened again more often than that.
+#[test]
+fn p9_moves_and_openings_do_not_prolong_the_life_of_a_body() {
+    let place = Place::memory();
+    let mut ledger = place.create();
+    for n in 0..50 {
+        let kept = claim(format!("{n}")).keep(10 * SECOND).remember(HOUR);
+        let _ = grant(&ledger, &kept).complete(vec![7; 1000]).unwrap();
+    }
+    let mut moved = 0;
+    for round in 0..4 {
+        for n in 0..1200 {
+            let short = claim(format!("{round} {n}")).keep(SECOND).remember(SECOND);
+            let _ = grant(&ledger, &short).release().unwrap();
+        }
+        place.clock.advance(8 * SECOND);
+        loop {
+            let swept = ledger.sweep(10_000).unwrap();
+            moved += swept.moved;
+            if swept == Swept::default() {
+                break;
+            }
+        }
+        ledger.close().unwrap();
+        ledger = place.open();
+    }
+    assert!(moved > 50, "{moved}");
+    ledger.sweep(10_000).unwrap();
+    assert_eq!(ledger.verify().unwrap().body_bytes, 0, "32 s after the settle");
+}

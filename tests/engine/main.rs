@@ -10,6 +10,7 @@
 
 mod basic;
 mod clock;
+mod closing;
 mod drops;
 mod errors;
 mod expiry;

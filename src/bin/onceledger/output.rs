@@ -236,7 +236,7 @@ pub fn time(ms: u64) -> String {
 /// The command that decides an uncertain claim, as one would type it.
 pub fn resolve_command(ledger: &Path, key: &Key, token: FencingToken) -> String {
     format!(
-        "onceledger resolve {} --ledger {} --token {token} --done --by WHO --why WHY   (or --failed, or --not-done)",
+        "onceledger resolve {} --ledger {} --token {token} --done --by WHO --why WHY   # or --failed, or --not-done",
         key.to_hex(),
         whole(ledger)
     )
