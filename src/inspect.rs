@@ -2,7 +2,7 @@
 
 mod order;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::claim::{Doubt, FencingToken, Standing, View};
 use crate::engine::codec::{self, Meta};
@@ -367,12 +367,13 @@ fn kept_bodies(core: &Core) -> Vec<u64> {
 fn verify(store: &Store, meta: &Meta, bodies: &[u64]) -> Result<Verified> {
     let mut verified = Verified::default();
     let mut digest = 0_u128;
-    let mut stated = Vec::new();
+    // By row: an event that was moved states a body again, and its history others.
+    let mut stated = BTreeMap::new();
     store.scan(0..u64::MAX, |sequence, row| {
         verified.rows += 1;
         digest = digest.wrapping_add(codec::row_digest(sequence, row));
         let entry = codec::open_event(sequence, row)?;
-        stated.extend(entry.event.body().and_then(|body| body.row(sequence).map(|row| (row, *body))));
+        stated.extend(entry.event.bodies().filter_map(|body| body.row(sequence).map(|row| (row, *body))));
         Ok(true)
     })?;
     if (verified.rows, digest) != (meta.count, meta.digest) {

@@ -97,6 +97,8 @@ const DRIFT_NS: u128 = 100 * NS_PER_MS;
 pub(crate) struct Now {
     pub early: u64,
     pub late: u64,
+    /// Late time rounded up: what is written, so that no retention that begins now ends early.
+    pub late_up: u64,
     pub wall: u64,
 }
 
@@ -187,6 +189,7 @@ impl Times {
         let now = Now {
             early: to_ms(state.early.saturating_add(NS_PER_MS - 1)),
             late: to_ms(state.late),
+            late_up: to_ms(state.late.saturating_add(NS_PER_MS - 1)),
             wall: to_ms(reading.wall_ns),
         };
         // Under the lock: the coarse times never run backwards.
@@ -209,6 +212,7 @@ impl Times {
         Now {
             early: self.coarse_early.load(std::sync::atomic::Ordering::Relaxed),
             late: self.coarse_late.load(std::sync::atomic::Ordering::Relaxed),
+            late_up: 0,
             wall: 0,
         }
     }

@@ -353,6 +353,15 @@ impl Event {
         }
     }
 
+    /// Every body that the event states: its own, and those of the history that was moved with it.
+    pub fn bodies(&self) -> impl Iterator<Item = &Body> {
+        let history = match self {
+            Event::Moved(moved) => moved.history.as_slice(),
+            _ => &[],
+        };
+        self.body().into_iter().chain(history.iter().filter_map(|told| told.body.as_ref()))
+    }
+
     /// The body that the event states, if any.
     pub fn body(&self) -> Option<&Body> {
         match self {

@@ -296,12 +296,7 @@ impl Turn<'_> {
     /// Drops the bodies of a row that goes, but those that the key's chain still names: once the row is
     /// gone nobody else knows of them, and the due queue is built from the rows at the next opening.
     fn drop_bodies_of(&mut self, sequence: u64, event: &Event, chain: Option<&Chain>) {
-        let history = match event {
-            Event::Moved(moved) => moved.history.as_slice(),
-            _ => &[],
-        };
-        let bodies = event.body().into_iter().chain(history.iter().filter_map(|told| told.body.as_ref()));
-        for row in bodies.filter_map(|body| body.row(sequence)) {
+        for row in event.bodies().filter_map(|body| body.row(sequence)) {
             let names = |told: &Told| told.body.and_then(|body| body.row(0)) == Some(row);
             if !chain.is_some_and(|chain| chain.told().any(names)) {
                 self.drop_body(row);

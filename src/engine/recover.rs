@@ -95,7 +95,7 @@ fn check_place(disk: &dyn Disk, paths: &Paths, options: &Options, how: How<'_>) 
         }
         FileSystem::Local | FileSystem::Unknown | FileSystem::Fuse => {}
     }
-    // Nothing is written beside a path that has no ledger, not even a lock file.
+    // Nothing is written beside a path that has no file, not even a lock file.
     let node = |path: &Path| disk.node(path).map_err(|error| Error::io("looking at", path, error));
     let creating = matches!(how, How::Create | How::OpenOrCreate);
     match node(&paths.file)? {

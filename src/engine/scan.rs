@@ -107,16 +107,11 @@ fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, ent
     let applied = index.apply(key, |record| replay::apply(record, sequence, entry));
     let Some((slot, record)) = applied else { return };
     pen.due.settled(slot, &record);
-    let history = match &entry.event {
-        Event::Moved(moved) => moved.history.as_slice(),
-        _ => &[],
-    };
     // A settled key that was moved is due from its settle on, however often it was.
     let settled = matches!(record.standing, Stored::Done | Stored::Failed | Stored::Vacant);
     let moved = matches!(entry.event, Event::Moved(_)) && settled;
     let late_ms = if moved { record.at.min(entry.head.late_ms) } else { entry.head.late_ms };
-    let told = history.iter().filter_map(|told| told.body.as_ref());
-    for body in entry.event.body().into_iter().chain(told) {
+    for body in entry.event.bodies() {
         pen.due.body(&record, body, sequence, late_ms);
     }
 }

@@ -474,7 +474,7 @@ impl Turn<'_> {
         by: &str,
         why: &str,
     ) -> Result<ApprovalRecord> {
-        event.changed_ms = self.now.late;
+        event.changed_ms = self.now.late_up;
         self.pen.due.approval_of(&event);
         let line = ApprovalLine { what, token, wall_ms: self.now.wall, by: by.to_owned(), why: why.to_owned() };
         event.lines.push(line);

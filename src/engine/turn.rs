@@ -62,7 +62,7 @@ impl<'a> Turn<'a> {
         let next = next.ok_or_else(|| Error::damaged(format!("event {sequence} has no grant before it")))?;
         self.note_open(key, record, &next);
         if let Some(body) = entry.event.body() {
-            self.pen.due.body(&next, body, sequence, self.now.late);
+            self.pen.due.body(&next, body, sequence, self.now.late_up);
         }
         self.pen.overlay.insert(*key, Some(next));
         if !self.pen.waiting.is_empty() {
@@ -95,7 +95,7 @@ impl<'a> Turn<'a> {
         let sequence = self.pen.meta.next_sequence;
         let new = if cfg!(onceledger_canary = "reuse_a_token") { sequence & !15 } else { sequence };
         let token = if token == NEW_TOKEN { new } else { token };
-        let head = Head { token, prev, late_ms: self.now.late, wall_ms: self.now.wall };
+        let head = Head { token, prev, late_ms: self.now.late_up, wall_ms: self.now.wall };
         let row = self.pen.batch.append(sequence, |out| codec::seal_event(out, sequence, &head, &event))?;
         let digest = codec::row_digest(sequence, row);
         self.pen.meta.next_sequence =

@@ -338,7 +338,9 @@ fn the_printed_resolve_command_works_as_it_stands() {
     let place = Place::with_ledger();
     let said = place.run("d", "", "exit 1").code(76);
     let line = said.err.lines().find(|line| line.trim_start().starts_with("onceledger resolve")).unwrap();
-    let words: Vec<&str> = line.split_once("   (").unwrap().0.split_whitespace().skip(1).collect();
+    // A shell takes it whole, with what it says beside the command.
+    assert!(std::process::Command::new("sh").args(["-n", "-c", line]).status().unwrap().success(), "{line}");
+    let words: Vec<&str> = line.split_once("   #").unwrap().0.split_whitespace().skip(1).collect();
     place.once(&words).code(0);
     assert_eq!(place.show("d")["standing"], "done");
 }

@@ -244,7 +244,7 @@ pub fn resolve_command(ledger: &Path, key: &Key, token: FencingToken) -> String 
 
 /// The command that says yes to a request, as one would type it.
 pub fn approve_command(ledger: &Path, id: ApprovalId) -> String {
-    format!("onceledger approve {id} --ledger {} --by WHO   (or deny {id} ... --by WHO)", whole(ledger))
+    format!("onceledger approve {id} --ledger {} --by WHO   # or: deny {id} ... --by WHO", whole(ledger))
 }
 
 /// A ledger's path as a word for a shell; whole, so that it works from any folder.

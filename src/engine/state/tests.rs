@@ -243,7 +243,7 @@ fn asks() -> Vec<Ask> {
 fn every_combination_is_as_the_independent_table_has_it() {
     // Late time is what ends retention, early time what ends leases and windows: they may be apart, but each case is
     // at the same number here, so that a mix-up of the two is caught by the test after this one.
-    let now = Now { early: NOW_MS, late: NOW_MS, wall: 0 };
+    let now = Now { early: NOW_MS, late: NOW_MS, late_up: NOW_MS, wall: 0 };
     let mut count = 0_u64;
     for life in lives() {
         for stored in RULES {
@@ -273,7 +273,7 @@ fn each_limit_goes_by_its_own_time() {
     for life in lives() {
         for stored in RULES {
             for record in records(life, stored).into_iter().flatten() {
-                let at = |early, late| Now { early, late, wall: 0 };
+                let at = |early, late| Now { early, late, late_up: late, wall: 0 };
                 let here = record.seen(at(NOW_MS, NOW_MS), Holder::Alive);
                 if matches!(record.standing, Stored::InProgress) {
                     assert_eq!(record.seen(at(NOW_MS, far), Holder::Alive), here, "late time moved {life:?}");
@@ -305,7 +305,7 @@ fn p2_no_time_alone_grants_a_key_that_was_granted() {
     let mut grants = 0;
     for early in [0, NOW_MS, 10 * NOW_MS, u64::MAX] {
         for late in [0, NOW_MS, 10 * NOW_MS, u64::MAX] {
-            let now = Now { early, late, wall: 0 };
+            let now = Now { early, late, late_up: late, wall: 0 };
             for life in lives().into_iter().filter(|life| is_open(*life)) {
                 for stored in RULES {
                     for record in records(life, stored) {
