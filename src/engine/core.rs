@@ -363,7 +363,8 @@ impl Core {
     fn release(&self, key: KeyDigest, token: u64, why: String) {
         match self.status.load(Ordering::Acquire) {
             OPEN => {
-                self.line.push_front(std::iter::once(Request { work: Work::Release { key, token, why }, cell: None }))
+                self.line.push_front(std::iter::once(Request { work: Work::Release { key, token, why }, cell: None }));
+                self.line.ring_if_waiting();
             }
             CLOSED => {
                 let left = LeftOutcome { key, token, settlement: LeftSettlement::Released(why) };

@@ -190,8 +190,7 @@ impl Turn<'_> {
             }
         }
         swept.approvals += self.sweep_approvals(APPROVALS_MAX);
-        // Once in a batch: the file still shows the rows that an earlier sweep of it takes out.
-        if self.is_dirty() && !self.drops_rows() {
+        if self.is_dirty() {
             self.clean(&mut swept)?;
         }
         Ok(swept)

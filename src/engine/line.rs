@@ -86,14 +86,12 @@ impl<R, P> Line<R, P> {
         Ok(())
     }
 
-    /// Puts requests at the front, in their order, closed or not: they have waited before.
+    /// Puts requests at the front, in their order, closed or not: they have waited before. Does not ring.
     pub fn push_front(&self, requests: impl DoubleEndedIterator<Item = R>) {
         let mut queue = self.queue.lock();
         for request in requests.rev() {
             queue.requests.push_front(request);
         }
-        drop(queue);
-        self.bell.notify_one();
     }
 
     /// The pen, where nobody holds it and nobody waits: the caller may write at once.

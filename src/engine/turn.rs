@@ -128,11 +128,6 @@ impl<'a> Turn<'a> {
         self.pen.overlay.contains_key(key)
     }
 
-    /// Whether this batch takes rows out of the log.
-    pub fn drops_rows(&self) -> bool {
-        self.pen.batch.begin > 0
-    }
-
     /// A row of this batch, where it is one.
     pub fn row_in_batch(&self, sequence: u64) -> Option<&[u8]> {
         self.pen.batch.row(sequence)
