@@ -258,6 +258,14 @@ impl Record {
 }
 
 impl Stored {
+    /// Whether somebody holds the claim, or nobody knows what became of it.
+    pub fn is_open(self) -> bool {
+        match self {
+            Stored::InProgress | Stored::Uncertain(_) => true,
+            Stored::Vacant | Stored::Done | Stored::Failed => false,
+        }
+    }
+
     fn code(self) -> u8 {
         match self {
             Stored::Vacant => 0,
@@ -443,7 +451,8 @@ fn claim(
                 RecoveryRule::Resend(_) => Decision::Stands(seen),
                 RecoveryRule::Reconcile => match probe {
                     Probe::None => Decision::Stands(seen),
-                    Probe::Ready { not_before } if now.late >= not_before => Decision::Probe,
+                    // Rounded as the doubt was when it was written: no delay is none.
+                    Probe::Ready { not_before } if now.late_up >= not_before => Decision::Probe,
                     Probe::Ready { .. } => Decision::Stands(seen),
                 },
             }

@@ -71,6 +71,18 @@ fn p2_no_probe_runs_before_the_settle_delay() {
     });
 }
 
+/// A settle delay of nothing is over at once, at whatever part of a millisecond the doubt began.
+#[test]
+fn a_settle_delay_of_zero_lets_the_probe_run_at_once() {
+    on_every_backend(|place| {
+        place.clock.advance(std::time::Duration::from_micros(300));
+        let ledger = place.options().settle_delay(std::time::Duration::ZERO).create(&place.path).unwrap();
+        place.clock.advance(std::time::Duration::from_micros(300));
+        drop(grant(&ledger, &forbidden("k")));
+        assert_eq!(refused(&ledger, &reconcile("k", || Finding::NotApplied)), "granted");
+    });
+}
+
 /// A holder that lives is never probed, lapsed or not; nor a key whose first claim said hold.
 #[test]
 fn p2_no_probe_runs_while_the_holder_may_live_or_the_rule_says_hold() {

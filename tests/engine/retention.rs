@@ -92,6 +92,21 @@ fn a_dropped_body_is_dropped_once() {
     });
 }
 
+/// A key is remembered to the full, at whatever part of a millisecond it was settled.
+#[test]
+fn p9_no_retention_ends_a_part_of_a_millisecond_early() {
+    on_every_backend(|place| {
+        let micros = std::time::Duration::from_micros;
+        let ledger = place.create();
+        place.clock.advance(micros(900));
+        let _ = grant(&ledger, &claim("k").keep(SECOND).remember(SECOND)).complete("x").unwrap();
+        place.clock.advance(SECOND - micros(100));
+        assert_eq!(refused(&ledger, &claim("k")), "done", "forgotten 0.1 ms early");
+        place.clock.advance(micros(200));
+        assert_eq!(refused(&ledger, &claim("k")), "granted");
+    });
+}
+
 /// P9: an uncertain claim never expires, and neither does one in progress.
 #[test]
 fn p9_uncertain_claims_never_expire() {
