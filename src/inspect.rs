@@ -16,7 +16,7 @@ use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
 use crate::engine::store::Store;
 use crate::error::{Error, Result};
 use crate::key::{ArgsDigest, Fingerprint, Key, Scope};
-use crate::ledger::{Ledger, is_open, reason, seen_now, view};
+use crate::ledger::{Ledger, reason, seen_now, view};
 use crate::outcome::Stored;
 
 /// Everything that is known of one key.
@@ -430,7 +430,8 @@ fn detail(core: &Core, key: &KeyDigest) -> Result<Option<Detail>> {
     };
     let name = |scope: &str| Scope::new(scope).map(|scope| Key::from_digest(*key).named(&scope, &grant.label));
     let key = name(&grant.scope).unwrap_or_else(|_| Key::from_digest(*key));
-    let (seen, now) = if is_open(&record) { core.seen(&record) } else { (seen_now(core, &record), core.times.now()) };
+    let (seen, now) =
+        if record.standing.is_open() { core.seen(&record) } else { (seen_now(core, &record), core.times.now()) };
     let settled = matches!(record.standing, StoredStanding::Done | StoredStanding::Failed);
     Ok(Some(Detail {
         view: view(core, &key, Some(&record), seen, now)?,

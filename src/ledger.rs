@@ -13,7 +13,7 @@ use crate::engine::event::{FOREVER, Reason, Terms, VerdictRule};
 use crate::engine::recover::{self, How};
 use crate::engine::request::{ClaimWork, Reply, ResolveWork, Work};
 use crate::engine::side::ApprovalNeed;
-use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
+use crate::engine::state::{Holder, Record, Seen};
 use crate::engine::sync::Arc;
 use crate::error::{Error, Result};
 use crate::grant::{Grant, cut, prepare};
@@ -418,13 +418,8 @@ pub(crate) fn settled(core: &Core, key: &Key, reply: Reply) -> Result<Settled> {
     }
 }
 
-/// Whether a record's standing is open: in progress or uncertain.
-pub(crate) fn is_open(record: &Record) -> bool {
-    matches!(record.standing, StoredStanding::InProgress | StoredStanding::Uncertain(_))
-}
-
 /// A record's standing where nobody knows more of its holder than the log.
 pub(crate) fn seen_now(core: &Core, record: &Record) -> Seen {
-    let holder = if is_open(record) { Holder::Unknown } else { Holder::Alive };
+    let holder = if record.standing.is_open() { Holder::Unknown } else { Holder::Alive };
     record.seen(core.times.now(), holder)
 }

@@ -59,8 +59,7 @@ const GARBAGE_ROWS_MIN: u64 = 1024;
 impl Due {
     /// Notes a record that was put in place.
     pub fn settled(&mut self, slot: SlotId, record: &Record) {
-        let settled = matches!(record.standing, Stored::Done | Stored::Failed | Stored::Vacant);
-        if settled && record.remember_s != u32::MAX {
+        if !record.standing.is_open() && record.remember_s != u32::MAX {
             self.keys.entry(record.remember_s).or_default().push((seconds(record.at), slot));
         }
     }

@@ -5,7 +5,6 @@ use crate::engine::event::{Entry, Event};
 use crate::engine::index::Index;
 use crate::engine::replay;
 use crate::engine::side::Side;
-use crate::engine::state::Stored;
 use crate::engine::store::Store;
 use crate::engine::writer::{Pen, SessionRow};
 use crate::error::{Error, ErrorKind, Result};
@@ -32,7 +31,7 @@ pub(crate) fn scan(store: &Store, meta: Meta, index: &Index, side: &mut Side, th
     let mut rows = 0;
     index.for_each(|key, record| {
         rows += u64::from(record.rows);
-        if matches!(record.standing, Stored::InProgress | Stored::Uncertain(_)) {
+        if record.standing.is_open() {
             pen.open.insert(record.token, *key);
             if let Some(session) = pen.sessions.get_mut(&record.link) {
                 session.open += 1;
@@ -108,8 +107,7 @@ fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, ent
     let Some((slot, record)) = applied else { return };
     pen.due.settled(slot, &record);
     // A settled key that was moved is due from its settle on, however often it was.
-    let settled = matches!(record.standing, Stored::Done | Stored::Failed | Stored::Vacant);
-    let moved = matches!(entry.event, Event::Moved(_)) && settled;
+    let moved = matches!(entry.event, Event::Moved(_)) && !record.standing.is_open();
     let late_ms = if moved { record.at.min(entry.head.late_ms) } else { entry.head.late_ms };
     for body in entry.event.bodies() {
         pen.due.body(&record, body, sequence, late_ms);

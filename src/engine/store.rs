@@ -126,10 +126,9 @@ impl Store {
     }
 
     /// The same store, holding a lock until it is closed.
-    pub fn holding(self, lock: Arc<dyn DiskFile>) -> Self {
-        let mut store = self;
-        store._lock = Some(lock);
-        store
+    pub fn holding(mut self, lock: Arc<dyn DiskFile>) -> Self {
+        self._lock = Some(lock);
+        self
     }
 
     fn db(&self) -> Result<&Database> {

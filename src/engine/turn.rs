@@ -73,7 +73,7 @@ impl<'a> Turn<'a> {
 
     /// Keeps the list of open claims in step with a record that changes.
     fn note_open(&mut self, key: &KeyDigest, before: Option<Record>, after: &Record) {
-        let open = |record: &Record| matches!(record.standing, Stored::InProgress | Stored::Uncertain(_));
+        let open = |record: &Record| record.standing.is_open();
         if let Some(before) = before.filter(open)
             && (before.token != after.token || !open(after))
         {

@@ -184,7 +184,7 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
     let woken = std::mem::take(&mut turn.woken);
     if cfg!(onceledger_canary = "publish_before_commit") {
         for (key, record) in &pen.overlay {
-            record.iter().for_each(|record| _ = core.index.put(key, record));
+            _ = core.index.apply(key, |_| *record);
         }
     }
     if !pen.batch.is_empty()

@@ -110,8 +110,17 @@ where
     })
 }
 
-/// Latency of each claim of a fresh key with `waiting` futures in flight, settles between them not counted.
-pub fn claim_latencies<P: AsyncPeer>(peer: &P, waiting: usize, window: Duration) -> Result<Vec<Duration>> {
+/// What of a pair is timed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Timed {
+    /// The claim; the settle after it is not counted.
+    Claim,
+    /// Claim and settle together.
+    Pair,
+}
+
+/// How long each claim of a fresh key took, or claim and settle, with `waiting` futures in flight.
+pub fn latencies<P: AsyncPeer>(peer: &P, waiting: usize, window: Duration, timed: Timed) -> Result<Vec<Duration>> {
     let started = Instant::now();
     let latencies = Mutex::new(Vec::new());
     on_executors(waiting, || async {
@@ -120,26 +129,9 @@ pub fn claim_latencies<P: AsyncPeer>(peer: &P, waiting: usize, window: Duration)
             let key = P::key(work::fresh());
             let asked = Instant::now();
             let reply = peer.claim_async(key).await?;
-            mine.push(asked.elapsed());
+            let claimed = asked.elapsed();
             peer.settle_async(reply.granted()?, OUTCOME).await?;
-        }
-        latencies.lock().map_err(|_| "a caller panicked")?.append(&mut mine);
-        Ok(())
-    })?;
-    Ok(latencies.into_inner().map_err(|_| "a caller panicked")?)
-}
-
-/// How long each claim and settle of a fresh key took together, with `waiting` futures in flight.
-pub fn pair_latencies<P: AsyncPeer>(peer: &P, waiting: usize, window: Duration) -> Result<Vec<Duration>> {
-    let started = Instant::now();
-    let latencies = Mutex::new(Vec::new());
-    on_executors(waiting, || async {
-        let mut mine = Vec::new();
-        while started.elapsed() < window {
-            let asked = Instant::now();
-            let grant = peer.claim_async(P::key(work::fresh())).await?.granted()?;
-            peer.settle_async(grant, OUTCOME).await?;
-            mine.push(asked.elapsed());
+            mine.push(if timed == Timed::Claim { claimed } else { asked.elapsed() });
         }
         latencies.lock().map_err(|_| "a caller panicked")?.append(&mut mine);
         Ok(())

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::Result;
 use crate::contest::Bench;
-use crate::drive;
+use crate::drive::{self, Timed};
 use crate::options::Options;
 use crate::peer::{AsyncPeer, Peer};
 use crate::subject::{Subject, TheSubject};
@@ -139,7 +139,7 @@ fn expiry(options: &Options) -> Result<(Vec<f64>, Vec<f64>)> {
 
 fn p99s<P: AsyncPeer>(peer: &P, options: &Options) -> Result<Vec<f64>> {
     let round = |_| {
-        let mut latencies = drive::claim_latencies(peer, EXPIRY_WAITING, options.window)?;
+        let mut latencies = drive::latencies(peer, EXPIRY_WAITING, options.window, Timed::Claim)?;
         latencies.sort_unstable();
         let p99 = latencies.get(latencies.len() * 99 / 100).ok_or("no claim in a round")?;
         Ok(1.0 / p99.as_secs_f64())

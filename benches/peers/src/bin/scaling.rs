@@ -92,7 +92,7 @@ fn grow(arguments: &Arguments) -> Result<Vec<Point>> {
         drive::fill(&ours, live..population, OUTCOME)?;
         let before = written()?;
         let started = Instant::now();
-        let mut latencies = drive::pair_latencies(&ours, WAITING, WINDOW)?;
+        let mut latencies = drive::latencies(&ours, WAITING, WINDOW, drive::Timed::Pair)?;
         let elapsed = started.elapsed().as_secs_f64();
         let written = written()?.saturating_sub(before);
         latencies.sort_unstable();
