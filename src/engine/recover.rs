@@ -14,7 +14,7 @@ use crate::engine::anchor::{ADOPT, AnchorFile, Paths};
 use crate::engine::clock::Times;
 use crate::engine::codec::{Anchor, AnchorState, Meta};
 use crate::engine::core::{Core, Parts};
-use crate::engine::event::{AdoptedEvent, DoubtEvent, Event, Reason};
+use crate::engine::event::{AdoptedEvent, DoubtEvent, Event, Reason, SessionEvent};
 use crate::engine::files::{Disk, DiskFile, FileSystem, LockKind, Mode, Node};
 use crate::engine::index::Index;
 use crate::engine::scan::scan;
@@ -449,39 +449,40 @@ fn rewrite_pages(file: &dyn DiskFile) -> std::io::Result<()> {
 
 /// Records what the holders of open claims left, and who of them is gone. Gives back the files of
 /// dead sessions, to be removed once that is on disk.
+///
+/// Each session is looked at once: one that ends after the look keeps its file, for the next look to
+/// find. A second look would remove what the first did not record.
 fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
     let core = turn.core;
     let (disk, folder) = (&*core.disk, &core.paths.sessions);
     let files = session::list(disk, folder)?;
     forget_sessions(turn, &files);
-    let numbers: Vec<u64> = turn.pen.sessions.keys().copied().collect();
-    for number in numbers {
-        let Some(event) = turn.pen.sessions.get(&number).map(|row| row.event.clone()) else { continue };
+    let events: Vec<SessionEvent> = turn.pen.sessions.values().map(|row| row.event.clone()).collect();
+    let mut dead = Vec::new();
+    for event in &events {
+        let number = event.number;
         let sight = session::look(disk, folder, &event.id, &event.boot_id, &core.boot_id)?;
         for left in &sight.left {
             turn.take_left(left)?;
         }
         if number == turn.pen.own {
             end_unliving(turn)?;
-        } else {
-            core.seen_session(number, sight.holder);
-            if sight.holder == Holder::Gone {
-                turn.end_session(number)?;
-            }
-        }
-    }
-    let mut dead = Vec::new();
-    for (path, id) in files {
-        if id == core.session.head.id {
             continue;
         }
-        let boot_id =
-            turn.pen.sessions.values().find(|row| row.event.id == id).map_or([0; 16], |row| row.event.boot_id);
-        if session::look(disk, folder, &id, &boot_id, &core.boot_id)?.holder == Holder::Gone {
-            dead.push(path);
+        core.seen_session(number, sight.holder);
+        if sight.holder == Holder::Gone {
+            turn.end_session(number)?;
+            dead.push(event.id);
         }
     }
-    Ok(dead)
+    // A file whose session is in no row was never granted anything.
+    let known = |id: &[u8; 16]| *id == core.session.head.id || events.iter().any(|event| event.id == *id);
+    for (_, id) in files.iter().filter(|(_, id)| !known(id)) {
+        if session::look(disk, folder, id, &[0; 16], &core.boot_id)?.holder == Holder::Gone {
+            dead.push(*id);
+        }
+    }
+    Ok(files.into_iter().filter(|(_, id)| dead.contains(id)).map(|(path, _)| path).collect())
 }
 
 /// Forgets sessions that have neither an open claim nor a file: every open that granted something

@@ -6,7 +6,7 @@ use onceledger::canonical::Value;
 use onceledger::{ApprovalId, Key, Ledger, Scope, Selection};
 use serde_json::json;
 
-use crate::support::{Place, Running, Said, signal, until};
+use crate::support::{Place, Running, Said, signal, until, until_code};
 
 const BOOK: &str = r#"
 [tool.refund]
@@ -326,7 +326,7 @@ fn killed_in_the_middle_and_started_again_there_is_one_effect_each() {
     let said = calls(&place, &input, "").code(75).says("ran 1, repeated 1, not run 1");
     assert_eq!(statuses(&said), ["already_done", "in_progress", "done"]);
     place.write("go", "");
-    until("the command ends", || calls(&place, &input, "").code == Some(76));
+    until_code("the command ends", 76, || calls(&place, &input, ""));
     let said = calls(&place, &input, "").code(76);
     assert_eq!(statuses(&said), ["already_done", "uncertain", "already_done"]);
     assert_eq!(place.effects(), 3);

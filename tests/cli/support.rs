@@ -118,6 +118,22 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Asks again and again until the answer has this exit code.
+#[track_caller]
+pub fn until_code(what: &str, code: i32, mut ask: impl FnMut() -> Said) {
+    let started = Instant::now();
+    let mut asked = 0;
+    loop {
+        let said = ask();
+        asked += 1;
+        if said.code == Some(code) {
+            return;
+        }
+        assert!(started.elapsed() < HANG, "waited for: {what}; asked {asked} times, the last answer is {said:?}");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+}
+
 pub fn binary() -> &'static str {
     env!("CARGO_BIN_EXE_onceledger")
 }

@@ -14,7 +14,7 @@ use crate::kit::*;
 
 fn gated() -> (GateDisk, FakeClock, Ledger) {
     let (disk, clock) = (GateDisk::new(), FakeClock::new());
-    let options = Options::new().clock(Arc::new(clock.clone())).disk(Arc::new(disk.clone()));
+    let options = Options::new().clock(Arc::new(clock.clone())).disk(Arc::new(disk.disk.clone()));
     let ledger = options.create("/ledger").unwrap();
     (disk, clock, ledger)
 }
@@ -37,7 +37,7 @@ fn p14_a_grant_that_nobody_took_is_given_back_though_the_ledger_closes() {
         disk.open_up();
     });
     drop(ledger);
-    let again = Options::new().disk(Arc::new(disk)).open("/ledger").unwrap();
+    let again = Options::new().disk(Arc::new(disk.disk)).open("/ledger").unwrap();
     assert_eq!(standing(&again, "k"), "vacant");
     let _ = grant(&again, &claim("k")).complete("x").unwrap();
 }

@@ -70,7 +70,12 @@ impl Place {
 
     /// Options of another process on the same files: sessions tell processes apart by the disk's handle.
     pub fn stranger(&self) -> Options {
-        self.options().disk((self.again)())
+        self.options().disk(self.stranger_disk())
+    }
+
+    /// The disk as another process has it.
+    pub fn stranger_disk(&self) -> Arc<dyn Disk> {
+        (self.again)()
     }
 
     pub fn create(&self) -> Ledger {
@@ -175,113 +180,156 @@ pub fn not_done(ledger: &Ledger, part: &str, token: FencingToken) -> onceledger:
     ledger.resolve_token(&key(part), token, onceledger::Verdict::NotDone, "ops/ana", "looked", false).unwrap()
 }
 
-/// A disk whose syncs wait while its gate is shut, so that requests gather in one batch.
-#[derive(Clone)]
-pub struct GateDisk(Arc<Gate>);
+/// What a [`HookDisk`] does before each of its operations, told the operation's name.
+pub type Hook = dyn Fn(&'static str) + Send + Sync;
 
+/// A disk that does something before each of its operations.
+#[derive(Clone)]
+pub struct HookDisk {
+    disk: Arc<dyn Disk>,
+    hook: Arc<Hook>,
+}
+
+impl HookDisk {
+    pub fn new(disk: Arc<dyn Disk>, hook: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        HookDisk { disk, hook: Arc::new(hook) }
+    }
+}
+
+impl fmt::Debug for HookDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HookDisk")
+    }
+}
+
+#[derive(Debug)]
+struct HookFile(Arc<dyn DiskFile>, HookDisk);
+
+impl Disk for HookDisk {
+    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn DiskFile>> {
+        (self.hook)("open");
+        Ok(Arc::new(HookFile(self.disk.open(path, mode)?, self.clone())))
+    }
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        (self.hook)("link");
+        self.disk.link(from, to)
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        (self.hook)("rename");
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        (self.hook)("remove");
+        self.disk.remove(path)
+    }
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        (self.hook)("create_dir");
+        self.disk.create_dir(path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        (self.hook)("sync_dir");
+        self.disk.sync_dir(path)
+    }
+    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
+        (self.hook)("list");
+        self.disk.list(path)
+    }
+    fn node(&self, path: &Path) -> io::Result<Option<Node>> {
+        (self.hook)("node");
+        self.disk.node(path)
+    }
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        (self.hook)("canonical");
+        self.disk.canonical(path)
+    }
+    fn file_system(&self, path: &Path) -> io::Result<FileSystem> {
+        (self.hook)("file_system");
+        self.disk.file_system(path)
+    }
+}
+
+impl HookFile {
+    fn before(&self, operation: &'static str) -> &dyn DiskFile {
+        (self.1.hook)(operation);
+        &*self.0
+    }
+}
+
+impl DiskFile for HookFile {
+    fn len(&self) -> io::Result<u64> {
+        self.before("len").len()
+    }
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.before("read_at").read_at(offset, out)
+    }
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.before("write_at").write_at(offset, data)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.before("set_len").set_len(len)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.before("sync").sync()
+    }
+    fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
+        self.before("try_lock").try_lock(kind)
+    }
+    fn unlock(&self) -> io::Result<()> {
+        self.before("unlock").unlock()
+    }
+}
+
+/// A disk in memory whose syncs wait while its gate is shut, so that requests gather in one batch.
+#[derive(Clone)]
+pub struct GateDisk {
+    pub disk: HookDisk,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
 struct Gate {
-    disk: MemoryDisk,
     shut: Mutex<bool>,
     bell: Condvar,
     waiting: AtomicUsize,
 }
 
-impl fmt::Debug for GateDisk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GateDisk")
+impl Gate {
+    fn pass(&self) {
+        let mut shut = self.shut.lock();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while *shut {
+            self.bell.wait(&mut shut);
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl GateDisk {
     pub fn new() -> Self {
-        let gate = Gate { disk: MemoryDisk::default(), shut: false.into(), bell: Condvar::new(), waiting: 0.into() };
-        GateDisk(Arc::new(gate))
+        let gate = Arc::new(Gate::default());
+        let passed = Arc::clone(&gate);
+        let hook = move |operation| {
+            if operation == "sync" {
+                passed.pass();
+            }
+        };
+        GateDisk { disk: HookDisk::new(Arc::new(MemoryDisk::default()), hook), gate }
     }
 
     pub fn shut(&self) {
-        *self.0.shut.lock() = true;
+        *self.gate.shut.lock() = true;
     }
 
     pub fn open_up(&self) {
-        *self.0.shut.lock() = false;
-        self.0.bell.notify_all();
+        *self.gate.shut.lock() = false;
+        self.gate.bell.notify_all();
     }
 
     /// Waits until somebody stands at the gate.
     pub fn await_somebody(&self) {
-        while self.0.waiting.load(Ordering::SeqCst) == 0 {
+        while self.gate.waiting.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-    }
-
-    fn pass(&self) {
-        let mut shut = self.0.shut.lock();
-        self.0.waiting.fetch_add(1, Ordering::SeqCst);
-        while *shut {
-            self.0.bell.wait(&mut shut);
-        }
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-#[derive(Debug)]
-struct GateFile(Arc<dyn DiskFile>, GateDisk);
-
-impl Disk for GateDisk {
-    fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(GateFile(self.0.disk.open(path, mode)?, self.clone())))
-    }
-    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.disk.link(from, to)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.disk.remove(path)
-    }
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.disk.create_dir(path)
-    }
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.disk.sync_dir(path)
-    }
-    fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
-        self.0.disk.list(path)
-    }
-    fn node(&self, path: &Path) -> io::Result<Option<Node>> {
-        self.0.disk.node(path)
-    }
-    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
-        self.0.disk.canonical(path)
-    }
-    fn file_system(&self, path: &Path) -> io::Result<FileSystem> {
-        self.0.disk.file_system(path)
-    }
-}
-
-impl DiskFile for GateFile {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, out)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, data)
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn sync(&self) -> io::Result<()> {
-        self.1.pass();
-        self.0.sync()
-    }
-    fn try_lock(&self, kind: LockKind) -> io::Result<bool> {
-        self.0.try_lock(kind)
-    }
-    fn unlock(&self) -> io::Result<()> {
-        self.0.unlock()
     }
 }
 
@@ -303,7 +351,7 @@ impl Gated {
     }
 
     fn options(disk: &GateDisk, clock: &FakeClock) -> Options {
-        Options::new().threads(false).clock(Arc::new(clock.clone())).disk(Arc::new(disk.clone()))
+        Options::new().threads(false).clock(Arc::new(clock.clone())).disk(Arc::new(disk.disk.clone()))
     }
 
     pub fn reopen(&self) -> onceledger::Result<Ledger> {

@@ -3,7 +3,12 @@
 //! Another process is another handle of the same disk: sessions tell processes apart by it. What a kill does
 //! to a real process is in the fault suites.
 
+use std::sync::Arc;
+
+use onceledger::testkit::Disk;
 use onceledger::{DoubtReason, Outcome, Resolved, Settled, Settlement, Stored, View};
+
+use parking_lot::Mutex;
 
 use crate::kit::*;
 
@@ -160,6 +165,59 @@ fn a_dead_sessions_left_outcome_is_found_by_way_of_another_key_too() {
         assert_eq!(standing(&ledger, "left"), "done");
         assert_eq!(ledger.list(onceledger::Standing::Done, None, 9).unwrap().keys.len(), 1);
     });
+}
+
+/// A holder leaves an outcome and ends at any moment of what another process does with the file: opening it, looking,
+/// claiming, closing. Nothing is lost and nothing stays in progress, whichever look finds it.
+#[test]
+fn a_holder_may_end_at_any_operation_of_another_process() {
+    for gap in [0, 1, 3] {
+        let mut at = 0;
+        while holder_ends_at(at, at + gap) {
+            at += 1;
+        }
+        println!("gap {gap}: {at} operations");
+        assert!(at > 40, "too few operations to mean anything: {at}");
+    }
+}
+
+/// Whether operation `end` of the other process came to pass.
+fn holder_ends_at(leave: u64, end: u64) -> bool {
+    let place = Place::memory();
+    let theirs = place.stranger().create(&place.path).unwrap();
+    let left = grant(&theirs, &claim("left")).into_ticket();
+    let lost = grant(&theirs, &claim("lost")).into_ticket();
+    theirs.close().unwrap();
+    let holder = Arc::new(Mutex::new((0, Some((left, lost)))));
+    let acts = {
+        let holder = Arc::clone(&holder);
+        move |_| {
+            let mut holder = holder.lock();
+            let (operation, tickets) = &mut *holder;
+            if let Some((left, _)) = tickets.as_ref().filter(|_| *operation == leave) {
+                left.leave(Settlement::done("it went well")).unwrap();
+            }
+            let ends = (*operation == end).then(|| tickets.take());
+            *operation += 1;
+            drop(ends);
+        }
+    };
+    let watched: Arc<dyn Disk> = Arc::new(HookDisk::new(place.stranger_disk(), acts));
+    let ours = || place.options().disk(Arc::clone(&watched)).open(&place.path).unwrap();
+    let ledger = ours();
+    ledger.tick();
+    ledger.close().unwrap();
+    let ledger = ours();
+    drop(ledger.claim(&claim("lost")).unwrap());
+    ledger.close().unwrap();
+    let (_, tickets) = &mut *holder.lock();
+    let ended = tickets.take().is_none();
+    if ended {
+        let ledger = place.open_elsewhere();
+        assert_eq!(standing(&ledger, "left"), "done", "left at operation {leave}, ended at {end}");
+        assert_eq!(standing(&ledger, "lost"), "uncertain", "left at operation {leave}, ended at {end}");
+    }
+    ended
 }
 
 /// Every way to leave: released frees the key, uncertain says so, and a loser's is evidence.
