@@ -360,7 +360,8 @@ impl Ticket {
     /// looks at the claim applies it as this grant's own settle. For when the ledger is busy.
     ///
     /// # Errors
-    /// `Storage` where it could not be written: it may be there or not.
+    /// `Storage` where it could not be written: it may be there or not. `Closed` where no claim of this
+    /// session is in progress, this one's neither: the session has ended.
     pub fn leave(&self, settlement: Settlement) -> Result<()> {
         self.session.check_process()?;
         self.session.leave(&LeftOutcome {

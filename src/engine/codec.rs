@@ -343,7 +343,8 @@ pub(crate) fn open_body(number: u64, row: &[u8]) -> Result<&[u8]> {
 mod tests {
     use super::*;
     use crate::engine::event::{
-        AdoptedEvent, CellEvent, DoubtEvent, LateEvent, Reason, ReleaseEvent, RenewEvent, ResolveEvent, SessionEvent,
+        AdoptedEvent, ApprovalEvent, ApprovalLine, ApprovalWhat, CellEvent, DecisionRule, DoubtEvent, LateEvent,
+        MovedEvent, Reason, ReleaseEvent, RenewEvent, ResolveEvent, SessionEvent, StandingRule, Told, ToldWhat,
         VerdictRule,
     };
 
@@ -390,8 +391,35 @@ mod tests {
             Event::Late(LateEvent { key, end: None, body: bodies[0] }),
             Event::Adopted(AdoptedEvent { epoch: 2, by: text(), why: text() }),
             Event::Cell(CellEvent { name: text(), version: 4, value: Some(bodies[2]) }),
+            Event::Approval(Box::new(ApprovalEvent {
+                id: 5,
+                key,
+                args: [2; 32],
+                deadline_ms: 6,
+                remember_s: 7,
+                decision: DecisionRule::Approved,
+                spent_by: 8,
+                changed_ms: 9,
+                shown: bodies[1],
+                scope: text(),
+                label: text(),
+                lines: vec![ApprovalLine { what: ApprovalWhat::Spent, token: 8, wall_ms: 1, by: text(), why: text() }],
+            })),
         ];
-        grants.chain(settles).chain(others).collect()
+        let events: Vec<Event> = grants.chain(settles).chain(others).collect();
+        let told = |what| Told { token: 3, what, wall_ms: 4, by: text(), why: text(), body: Some(bodies[1]) };
+        let moved = events.iter().filter_map(|event| match event {
+            Event::Grant(grant) => Some(Event::Moved(Box::new(MovedEvent {
+                grant: grant.clone(),
+                standing: StandingRule::Uncertain(Reason::HolderGone),
+                at_ms: 1,
+                since_ms: 2,
+                body: bodies[2],
+                history: vec![told(ToldWhat::Granted), told(ToldWhat::Uncertain(Reason::Dropped))],
+            }))),
+            _ => None,
+        });
+        moved.chain(events.iter().cloned()).collect()
     }
 
     /// Both readers must give the same entry, texts of a grant aside, or the same error.

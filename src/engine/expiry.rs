@@ -13,7 +13,7 @@ use crate::engine::codec;
 use crate::engine::event::{ApprovalEvent, Body, Event, FOREVER, GrantEvent, MovedEvent, StandingRule, Told};
 use crate::engine::history::Chain;
 use crate::engine::index::{KeyDigest, SlotId};
-use crate::engine::queue::Queue;
+use crate::engine::queue::{Item, Queue};
 use crate::engine::state::{Record, Stored, seconds};
 use crate::engine::turn::Turn;
 use crate::error::{Error, Result};
@@ -31,6 +31,19 @@ pub struct Swept {
     pub rows: u64,
     /// Keys that were written again, so that older rows could go.
     pub moved: u64,
+}
+
+/// When a key settled (late time in seconds), and where it is.
+impl Item for (u32, SlotId) {
+    type Packed = Self;
+
+    fn pack(self, _base: Self) -> Option<Self> {
+        Some(self)
+    }
+
+    fn unpack(packed: Self, _base: Self) -> Self {
+        packed
+    }
 }
 
 /// The due queues, one for each retention in use.
@@ -134,7 +147,7 @@ impl Due {
 }
 
 /// Sorts a queue that is not sorted.
-fn sort_by<T: Copy, K: Ord>(queue: &mut Queue<T>, key: impl Fn(&T) -> K) {
+fn sort_by<T: Item, K: Ord>(queue: &mut Queue<T>, key: impl Fn(&T) -> K) {
     if !queue.iter().is_sorted_by_key(|item| key(&item)) {
         let mut items: Vec<T> = queue.iter().collect();
         items.sort_unstable_by_key(key);

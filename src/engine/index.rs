@@ -3,8 +3,8 @@
 //! 256 shards by the first bits of the key. A shard is an open-addressed table of slot numbers and the
 //! slots, all of them atomics. A reader takes no lock and writes nothing: it reads the shard's version,
 //! looks, and looks again where the version has changed (a sequence lock). Writers of one shard take
-//! turns. Tables and chunks of slots only ever grow, each shard alone and by an eighth at most, so that
-//! no growth stops a writer for long.
+//! turns. Tables and chunks of slots only ever grow, each shard alone: slots by a sixteenth at most, a
+//! table by a second half beside its first. Nothing is copied and nothing is left behind.
 //!
 //! Nothing here is ever evicted but outcome bodies, which lie beside the slots: no cache decides a grant.
 
@@ -42,9 +42,9 @@ pub(crate) struct Index {
 struct Shard {
     /// Odd while a writer changes the shard; different after.
     version: AtomicU64,
-    /// Which of the tables is in use.
+    /// How many of the table's parts are in use, less one.
     level: AtomicU8,
-    tables: [OnceLock<Box<[AtomicU32]>>; LEVELS],
+    parts: [OnceLock<Box<[AtomicU32]>>; LEVELS],
     slots: Slots,
     writer: Mutex<Writer>,
 }
@@ -59,9 +59,17 @@ struct Writer {
     free: Vec<u32>,
 }
 
-/// Tables have 2^4 buckets at first and double.
+/// A table has 2^4 buckets at first, and doubles by another part as large as all before it.
+const FIRST_PART: usize = 1 << FIRST_LEVEL_BITS;
 const FIRST_LEVEL_BITS: u32 = 4;
 const LEVELS: usize = (SLOT_BITS + 2 - FIRST_LEVEL_BITS) as usize;
+
+/// The buckets of a shard that are in use: a power of two of them.
+#[derive(Clone, Copy)]
+struct Table<'a> {
+    parts: &'a [OnceLock<Box<[AtomicU32]>>; LEVELS],
+    mask: usize,
+}
 
 /// A bucket is 0 where it is empty, or a slot's number plus one under a tag of the key's hash.
 const TAG_SHIFT: u32 = SLOT_BITS + 1;
@@ -76,7 +84,7 @@ const SLOT_WORDS: usize = KEY_WORDS + Record::WORDS;
 /// A live claim must fit into 160 bytes with its share of table and due queue.
 const _: () = assert!(cfg!(onceledger_shuttle) || size_of::<Slot>() == 128);
 
-/// Slots in chunks that never move. The n-th group of eight chunks doubles what is there.
+/// Slots in chunks that never move. The n-th group of sixteen chunks doubles what is there.
 struct Slots {
     chunks: [OnceLock<Chunk>; CHUNKS],
 }
@@ -92,7 +100,9 @@ type Body = RwLock<Option<(u64, Outcome)>>;
 
 /// Slots of the first group of chunks.
 const FIRST_GROUP_BITS: u32 = 5;
-const CHUNKS: usize = ((SLOT_BITS - FIRST_GROUP_BITS + 1) * 8) as usize;
+const GROUP_CHUNKS: u32 = 1 << GROUP_CHUNK_BITS;
+const GROUP_CHUNK_BITS: u32 = 4;
+const CHUNKS: usize = ((SLOT_BITS - FIRST_GROUP_BITS + 1) * GROUP_CHUNKS) as usize;
 
 #[inline]
 fn shard_of(key: &KeyDigest) -> usize {
@@ -297,11 +307,11 @@ impl Shard {
         let shard = Shard {
             version: AtomicU64::new(0),
             level: AtomicU8::new(0),
-            tables: std::array::from_fn(|_| OnceLock::new()),
+            parts: std::array::from_fn(|_| OnceLock::new()),
             slots: Slots { chunks: std::array::from_fn(|_| OnceLock::new()) },
             writer: Mutex::new(Writer::default()),
         };
-        shard.table(0);
+        shard.make_part(0);
         shard
     }
 
@@ -331,29 +341,33 @@ impl Shard {
     }
 
     #[inline]
-    fn table(&self, level: u8) -> &[AtomicU32] {
-        let empty = || (0..1_usize << (FIRST_LEVEL_BITS + u32::from(level))).map(|_| AtomicU32::new(0)).collect();
-        match self.tables.get(usize::from(level)) {
-            Some(table) => table.get_or_init(empty),
-            None => &[],
+    fn table(&self) -> Table<'_> {
+        let level = self.level.load(Ordering::Relaxed);
+        Table { parts: &self.parts, mask: (FIRST_PART << level) - 1 }
+    }
+
+    fn make_part(&self, level: u8) {
+        let len = FIRST_PART << level.saturating_sub(1);
+        if let Some(part) = self.parts.get(usize::from(level)) {
+            part.get_or_init(|| (0..len).map(|_| AtomicU32::new(0)).collect());
         }
     }
 
     #[inline]
     fn find(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, &Slot)> {
-        let table = self.table(self.level.load(Ordering::Relaxed));
+        let table = self.table();
         let place = self.place(table, words, hash)?;
-        let number = number_in(table.get(place)?.load(Ordering::Relaxed))?;
+        let number = number_in(table.get(place)?)?;
         Some((number, self.slots.get(number)?))
     }
 
     /// The bucket that holds a key. Bounded: a torn look ends too.
     #[inline]
-    fn place(&self, table: &[AtomicU32], words: &[u64; KEY_WORDS], hash: u64) -> Option<usize> {
-        let (mask, tag) = (table.len().wrapping_sub(1), tag_of(hash));
-        for step in 0..table.len() {
-            let place = (hash as usize).wrapping_add(step) & mask;
-            let bucket = table.get(place)?.load(Ordering::Relaxed);
+    fn place(&self, table: Table<'_>, words: &[u64; KEY_WORDS], hash: u64) -> Option<usize> {
+        let tag = tag_of(hash);
+        for step in 0..=table.mask {
+            let place = (hash as usize).wrapping_add(step) & table.mask;
+            let bucket = table.get(place)?;
             let number = number_in(bucket)?;
             if bucket >> TAG_SHIFT << TAG_SHIFT == tag && self.slots.get(number).is_some_and(|slot| slot.has_key(words))
             {
@@ -382,33 +396,36 @@ impl Shard {
         });
         writer.live += 1;
         let slot = self.slots.make(number);
-        let level = self.level.load(Ordering::Relaxed);
         // At most three quarters full.
-        let full = writer.live as usize * 4 > self.table(level).len() * 3;
+        let full = writer.live as usize * 4 > (self.table().mask + 1) * 3;
+        if full {
+            self.make_part(self.level.load(Ordering::Relaxed) + 1);
+        }
         self.change(|| {
             slot.set(words, record);
             if full {
-                self.rebuild(level + 1);
+                self.double();
             } else {
-                enter(self.table(level), hash, number);
+                self.table().enter(hash, number);
             }
         });
         number
     }
 
-    /// Fills a larger table with every slot in use.
-    fn rebuild(&self, level: u8) {
-        let table = self.table(level);
-        for slot in self.slots.used() {
-            enter(table, hash_of(&key_of(slot.1.key())), slot.0);
+    /// Takes the next part into use, and enters every slot in use anew.
+    fn double(&self) {
+        self.level.store(self.level.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let table = self.table();
+        (0..=table.mask).for_each(|place| table.set(place, 0));
+        for (number, slot) in self.slots.used() {
+            table.enter(hash_of(&key_of(slot.key())), number);
         }
-        self.level.store(level, Ordering::Relaxed);
     }
 
     fn remove(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, Record)> {
         let mut writer = self.writer.lock();
         let (number, slot) = self.find(words, hash)?;
-        let table = self.table(self.level.load(Ordering::Relaxed));
+        let table = self.table();
         let place = self.place(table, words, hash)?;
         let record = slot.record();
         self.change(|| {
@@ -428,26 +445,20 @@ impl Shard {
     }
 
     /// Empties a bucket and moves those back that had gone past it.
-    fn close_gap(&self, table: &[AtomicU32], mut gap: usize) {
-        let mask = table.len().wrapping_sub(1);
-        let bucket = |place: usize| table.get(place & mask);
+    fn close_gap(&self, table: Table<'_>, mut gap: usize) {
         let mut next = gap;
         loop {
-            next = next.wrapping_add(1) & mask;
-            let value = bucket(next).map_or(0, |bucket| bucket.load(Ordering::Relaxed));
-            let Some(slot) = number_in(value).and_then(|number| self.slots.get(number)) else { break };
-            let home = hash_of(&key_of(slot.key())) as usize & mask;
+            next = next.wrapping_add(1) & table.mask;
+            let bucket = table.get(next).unwrap_or(0);
+            let Some(slot) = number_in(bucket).and_then(|number| self.slots.get(number)) else { break };
+            let home = hash_of(&key_of(slot.key())) as usize & table.mask;
             // It may move back where its home is not between the gap (excluded) and itself.
-            if next.wrapping_sub(home) & mask >= next.wrapping_sub(gap) & mask {
-                if let Some(bucket) = bucket(gap) {
-                    bucket.store(value, Ordering::Relaxed);
-                }
+            if next.wrapping_sub(home) & table.mask >= next.wrapping_sub(gap) & table.mask {
+                table.set(gap, bucket);
                 gap = next;
             }
         }
-        if let Some(bucket) = bucket(gap) {
-            bucket.store(0, Ordering::Relaxed);
-        }
+        table.set(gap, 0);
     }
 
     fn for_each(&self, mut look: impl FnMut(&KeyDigest, &Record)) {
@@ -463,14 +474,31 @@ fn number_in(bucket: u32) -> Option<u32> {
     (bucket & ((1 << TAG_SHIFT) - 1)).checked_sub(1)
 }
 
-/// Puts a slot's number into the first empty bucket after its home.
-fn enter(table: &[AtomicU32], hash: u64, number: u32) {
-    let mask = table.len().wrapping_sub(1);
-    for step in 0..table.len() {
-        let Some(bucket) = table.get((hash as usize).wrapping_add(step) & mask) else { return };
-        if bucket.load(Ordering::Relaxed) == 0 {
-            bucket.store((number + 1) | tag_of(hash), Ordering::Relaxed);
-            return;
+impl Table<'_> {
+    /// The bucket at a place. The part that ends below the next power of two has it.
+    #[inline]
+    fn bucket(&self, place: usize) -> Option<&AtomicU32> {
+        let top = (place | (FIRST_PART - 1)).ilog2();
+        let part = self.parts.get((top + 1 - FIRST_LEVEL_BITS) as usize)?.get()?;
+        part.get(place - (1 << top & !(FIRST_PART - 1)))
+    }
+
+    #[inline]
+    fn get(&self, place: usize) -> Option<u32> {
+        Some(self.bucket(place)?.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, place: usize, value: u32) {
+        if let Some(bucket) = self.bucket(place) {
+            bucket.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a slot's number into the first empty bucket after its home.
+    fn enter(&self, hash: u64, number: u32) {
+        let places = (0..=self.mask).map(|step| (hash as usize).wrapping_add(step) & self.mask);
+        if let Some(place) = { places }.find(|place| self.get(*place) == Some(0)) {
+            self.set(place, (number + 1) | tag_of(hash));
         }
     }
 }
@@ -481,8 +509,8 @@ impl Slots {
     fn locate(number: u32) -> (usize, usize, usize) {
         let shifted = number + (1 << FIRST_GROUP_BITS);
         let group = shifted.ilog2();
-        let chunk_bits = group - 3;
-        let chunk = ((group - FIRST_GROUP_BITS) << 3) + (shifted >> chunk_bits & 7);
+        let chunk_bits = group - GROUP_CHUNK_BITS;
+        let chunk = (group - FIRST_GROUP_BITS) * GROUP_CHUNKS + (shifted >> chunk_bits & (GROUP_CHUNKS - 1));
         let offset = shifted & ((1 << chunk_bits) - 1);
         (chunk as usize, offset as usize, 1 << chunk_bits)
     }

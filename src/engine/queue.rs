@@ -3,52 +3,87 @@
 use std::collections::VecDeque;
 
 /// First in, first out.
-#[derive(Debug)]
-pub(crate) struct Queue<T> {
+pub(crate) struct Queue<T: Item> {
     /// None is empty. Items go to the last, which takes up to [`CHUNK`], and come from the first.
-    chunks: VecDeque<VecDeque<T>>,
+    chunks: VecDeque<Chunk<T>>,
+}
+
+struct Chunk<T: Item> {
+    /// What the items are packed against: the first that was put in.
+    base: T,
+    items: VecDeque<T::Packed>,
+}
+
+/// What a queue may hold, and how it lies in a chunk.
+pub(crate) trait Item: Copy {
+    /// It in fewer bytes, beside its chunk's base.
+    type Packed: Copy;
+    /// `None` where it is too far from the base.
+    fn pack(self, base: Self) -> Option<Self::Packed>;
+    /// The item again.
+    fn unpack(packed: Self::Packed, base: Self) -> Self;
+}
+
+/// A time and a row, both of which mostly rise.
+impl Item for (u64, u64) {
+    type Packed = (u32, u32);
+
+    fn pack(self, base: Self) -> Option<(u32, u32)> {
+        let close = |number: u64, base: u64| u32::try_from(number.checked_sub(base)?).ok();
+        Some((close(self.0, base.0)?, close(self.1, base.1)?))
+    }
+
+    fn unpack((time, row): (u32, u32), base: Self) -> Self {
+        (base.0 + u64::from(time), base.1 + u64::from(row))
+    }
 }
 
 /// No chunk has more items.
 const CHUNK: usize = 4096;
 
-impl<T> Default for Queue<T> {
+impl<T: Item> Default for Queue<T> {
     fn default() -> Self {
         Queue { chunks: VecDeque::new() }
     }
 }
 
-impl<T: Copy> Queue<T> {
+impl<T: Item> Queue<T> {
     /// Puts an item at the end.
     pub fn push(&mut self, item: T) {
-        match self.chunks.back_mut() {
-            Some(last) if last.len() < CHUNK => last.push_back(item),
-            Some(_) | None => self.chunks.push_back(VecDeque::from([item])),
+        if let Some(Chunk { base, items }) = self.chunks.back_mut()
+            && items.len() < CHUNK
+            && let Some(packed) = item.pack(*base)
+        {
+            return items.push_back(packed);
         }
+        // An item is as close to itself as can be.
+        let items = item.pack(item).into_iter().collect();
+        self.chunks.push_back(Chunk { base: item, items });
     }
 
     /// The oldest item.
     pub fn front(&self) -> Option<T> {
-        self.chunks.front().and_then(VecDeque::front).copied()
+        let Chunk { base, items } = self.chunks.front()?;
+        Some(T::unpack(*items.front()?, *base))
     }
 
     /// Takes the oldest item out.
     pub fn pop(&mut self) -> Option<T> {
-        let first = self.chunks.front_mut()?;
-        let item = first.pop_front();
-        if first.is_empty() {
+        let Chunk { base, items } = self.chunks.front_mut()?;
+        let item = T::unpack(items.pop_front()?, *base);
+        if items.is_empty() {
             self.chunks.pop_front();
         }
-        item
+        Some(item)
     }
 
     /// All items, the oldest first.
     pub fn iter(&self) -> impl Iterator<Item = T> {
-        self.chunks.iter().flatten().copied()
+        self.chunks.iter().flat_map(|Chunk { base, items }| items.iter().map(|packed| T::unpack(*packed, *base)))
     }
 }
 
-impl<T: Copy> FromIterator<T> for Queue<T> {
+impl<T: Item> FromIterator<T> for Queue<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut queue = Queue::default();
         items.into_iter().for_each(|item| queue.push(item));
@@ -65,12 +100,15 @@ mod tests {
         let (mut queue, mut model) = (Queue::default(), VecDeque::new());
         let mut random = 7_u64;
         for step in 0..200_000_u64 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             // Fills for a while, then empties, so that it is empty and has many chunks by turns.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let fills = (step / 30_000) % 2 == 0;
             if (random >> 60 < 12) == fills {
-                queue.push(step);
-                model.push_back(step);
+                // Now and then far away from what was there, and back in time.
+                let far = if random >> 40 & 1023 == 0 { random >> (random & 31) } else { 0 };
+                let item = (step.wrapping_add(far), step);
+                queue.push(item);
+                model.push_back(item);
             } else {
                 assert_eq!(queue.pop(), model.pop_front());
             }
@@ -78,5 +116,16 @@ mod tests {
         }
         assert!(queue.iter().eq(model.iter().copied()));
         assert!(queue.iter().collect::<Queue<_>>().iter().eq(model));
+    }
+
+    #[test]
+    fn a_row_takes_eight_bytes_for_as_long_as_it_is_close() {
+        let mut queue = Queue::default();
+        let limit = u64::from(u32::MAX);
+        for item in [(5, 5), (5 + limit, 5), (5, 5 + limit), (6 + limit, 5 + limit), (0, u64::MAX), (u64::MAX, 0)] {
+            queue.push(item);
+        }
+        assert_eq!(queue.chunks.iter().map(|chunk| chunk.items.len()).collect::<Vec<_>>(), [3, 1, 1, 1]);
+        assert_eq!(queue.iter().last(), Some((u64::MAX, 0)));
     }
 }

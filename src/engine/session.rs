@@ -175,7 +175,8 @@ impl Session {
     pub fn leave(&self, left: &LeftOutcome) -> Result<()> {
         let mut open = self.file.lock();
         let Some(file) = open.file.clone() else {
-            return Err(Error::new(ErrorKind::Closed, "this session has no file: it was never granted anything"));
+            return Err(Error::new(ErrorKind::Closed, "this session has ended: none of its claims is open")
+                .next("settle by the ticket: that says what stands now"));
         };
         let failed = |error| Error::io("leaving an outcome in", &self.path, error);
         let frame = codec::frame(open.end, left)?;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use onceledger::testkit::{
     Call, Clock, CrashOptions, Decided, Disk, Effects, Failure, FakeClock, Fault, FaultDisk, Model, Operation, Plan,
-    Saw, SplitMix, Terms,
+    Saw, SplitMix, Stand, Terms,
 };
 use onceledger::{
-    Claim, Claimed, Error, FencingToken, Grant, Keep, Key, Ledger, Options, Outcome, Recovery, Scope, Settlement,
-    Ticket, Verdict, View,
+    Claim, Claimed, Error, ErrorKind, FencingToken, Grant, Keep, Key, Ledger, Options, Outcome, Recovery, Scope,
+    Settlement, Ticket, Verdict, View,
 };
 
 pub const FILE: &str = "/ledger.redb";
@@ -49,6 +49,11 @@ pub enum Step {
     },
     /// Settles by a ticket, whatever has become of its grant.
     Late {
+        pick: u8,
+        body: u8,
+    },
+    /// Leaves a settlement in the session's file, for the next opening.
+    Leave {
         pick: u8,
         body: u8,
     },
@@ -93,7 +98,8 @@ impl Step {
             53..=56 => Step::Drop { pick },
             57..=60 => Step::Renew { pick, lease: body },
             61..=65 => Step::Ticket { pick },
-            66..=70 => Step::Late { pick, body },
+            66..=68 => Step::Late { pick, body },
+            69..=70 => Step::Leave { pick, body },
             71..=78 => Step::Resolve { key, verdict: body, force: extra % 4 == 0, stale: more % 4 == 0 },
             79..=81 => Step::Check { key },
             82..=86 => Step::Advance { by: body },
@@ -113,6 +119,8 @@ pub struct Logged {
     pub from: u64,
     pub before: Model,
     pub pending: Vec<(Key, Call)>,
+    /// What the session's file has for the next opening.
+    pub left: Vec<(Key, Call)>,
     pub clock: FakeClock,
 }
 
@@ -126,6 +134,7 @@ pub struct Driver {
     pub grants: Vec<Grant>,
     pub tickets: Vec<Ticket>,
     tokens: Vec<(u8, u64)>,
+    left: Vec<(Key, Call)>,
     created_ms: u64,
     pub small: bool,
     /// Whether a storage failure was answered since the last open (P13).
@@ -219,6 +228,7 @@ impl Driver {
             grants: Vec::new(),
             tickets: Vec::new(),
             tokens: Vec::new(),
+            left: Vec::new(),
             created_ms,
             small,
             failed: false,
@@ -296,12 +306,13 @@ impl Driver {
     pub fn step(&mut self, step: Step) -> Checked {
         let (from, before) = (self.disk.operations(), self.log.is_some().then(|| self.model.clone()));
         self.steps.push(format!("{step:?} at {} ms", self.now_ms()));
+        let left = self.left.clone();
         let mut pending = Vec::new();
         let done = self.act(step, &mut pending);
         if let (Some(log), Some(before)) = (&mut self.log, before) {
             // Time passes before the operations of a step, if at all.
             let clock = self.clock.clone_hands();
-            log.push(Logged { from, before, pending, clock });
+            log.push(Logged { from, before, pending, left, clock });
         }
         done.map_err(|what| format!("{what}\n  {}", self.trail()))
     }
@@ -360,6 +371,7 @@ impl Driver {
                 let settled = ticket.settle(self.ledger(), Settlement::done(outcome(body)));
                 self.saw(number, &call, &Saw::settled(&settled), settled.as_ref().err())
             }
+            Step::Leave { pick, body } => self.leave(pick, body, pending),
             Step::Resolve { key, verdict, force, stale } => self.resolve(key, verdict, force, stale, pending),
             Step::Check { key } => self.check(key),
             Step::Advance { by } => {
@@ -416,6 +428,44 @@ impl Driver {
         pending.push((grant.key().clone(), call.clone()));
         let settled = grant.settle(settlement);
         self.saw(number, &call, &Saw::settled(&settled), settled.as_ref().err())
+    }
+
+    /// Whether it was left or not, it may be there: an opening applies it, the ledger that is open does not.
+    fn leave(&mut self, pick: u8, body: u8, pending: &mut Vec<(Key, Call)>) -> Checked {
+        let at = usize::from(pick) % self.tickets.len().max(1);
+        let Some(ticket) = self.tickets.get(at) else { return Ok(()) };
+        let token = ticket.token().get();
+        let (call, settlement) = match body % 4 {
+            0 => (Call::Fail(token, outcome(body)), Settlement::failed(outcome(body))),
+            1 => (Call::Release(token), Settlement::not_applied("no need")),
+            _ => (Call::Complete(token, outcome(body)), Settlement::done(outcome(body))),
+        };
+        if matches!(call, Call::Release(_)) {
+            self.effects.decided(ticket.key());
+        }
+        pending.push((ticket.key().clone(), call.clone()));
+        self.left.push((ticket.key().clone(), call));
+        let key = ticket.key().clone();
+        match ticket.leave(settlement) {
+            // The session ended, because no claim was open under it.
+            Err(error) if error.kind() == ErrorKind::Closed => {
+                let open = Saw::Stands(Stand::InProgress(token));
+                match self.model.clone().call(&key, self.now_ms(), &Call::Check, &open) {
+                    Ok(()) => Err(format!("an outcome of an open claim was not left: {error}")),
+                    Err(_) => Ok(()),
+                }
+            }
+            Err(error) if !error.is_storage() => Err(format!("leaving an outcome ended with {error}")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What an opening may find in the files of sessions.
+    fn left_is_read(&mut self) {
+        let now_ms = self.now_ms();
+        for (key, call) in &self.left {
+            let _ = self.model.call(key, now_ms, call, &Saw::Unknown);
+        }
     }
 
     fn resolve(
@@ -482,6 +532,7 @@ impl Driver {
             return self.crash(0);
         }
         let living: Vec<u64> = self.tickets.iter().map(|ticket| ticket.token().get()).collect();
+        self.left_is_read();
         self.model.orphan(&living);
         self.open()
     }
@@ -500,9 +551,12 @@ impl Driver {
                 }
                 self.steps.push(format!("opening failed as planned: {error}"));
                 self.heal();
-                let opened = self.options().open(FILE);
-                self.ledger =
-                    Some(opened.map_err(|error| format!("opening after a failed opening ended with {error}"))?);
+                match self.options().open(FILE) {
+                    Ok(ledger) => self.ledger = Some(ledger),
+                    // The process was to be killed a few operations on.
+                    Err(_) if self.disk.stopped() => return self.crash(0),
+                    Err(error) => return Err(format!("opening after a failed opening ended with {error}")),
+                }
             }
         }
         self.reads_only = self.ledger().writable().is_err();
@@ -542,8 +596,14 @@ impl Driver {
         self.steps.push(disk.origin());
         self.disk = disk;
         self.shared = Arc::new(self.disk.clone());
+        self.left_is_read();
         self.model.orphan(&[]);
-        self.open()
+        self.open()?;
+        // The file of a dead session goes with what it left, unless nothing could be written.
+        if !self.reads_only {
+            self.left.clear();
+        }
+        Ok(())
     }
 
     /// Ends the run with a reopening and a look at everything.
@@ -637,7 +697,7 @@ pub fn model_at(log: &[Logged], number: u64) -> Option<(Model, FakeClock, &Logge
     let step = log.iter().rev().find(|step| step.from < number)?;
     let mut model = step.before.clone();
     let now_ms = ledger_ms(&step.clock);
-    for (key, call) in &step.pending {
+    for (key, call) in step.pending.iter().chain(&step.left) {
         // Whatever it is, an unknown answer is always possible.
         let _ = model.call(key, now_ms, call, &Saw::Unknown);
     }
