@@ -31,6 +31,9 @@ const META_NUMBER: u64 = u64::MAX;
 /// redb's own page cache. The index is the cache that matters; this one serves appends and scans.
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
 
+/// A page of redb's, in bytes: the default, which the database is created with.
+const PAGE_BYTES: u64 = 4096;
+
 /// An open redb file.
 #[derive(Debug)]
 pub(crate) struct Store {
@@ -408,8 +411,10 @@ fn stored(path: &Path, doing: &str, error: StorageError) -> Error {
 struct Backend(Arc<dyn DiskFile>);
 
 impl StorageBackend for Backend {
+    /// In whole pages, as redb has them. What is over is a growth that was cut short, or was added by
+    /// somebody else: redb takes a file with half a page at its end for damaged.
     fn len(&self) -> std::io::Result<u64> {
-        self.0.len()
+        Ok(self.0.len()? / PAGE_BYTES * PAGE_BYTES)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {

@@ -184,3 +184,38 @@ fn a_creation_that_was_cut_off_late_is_completed_by_create() {
     }
     assert!(completed > 20, "{completed}");
 }
+
+/// A growth of the file that was cut short left half a page at its end, which redb takes for damage: the ledger could
+/// not be opened any more.
+#[test]
+fn a_growth_cut_short_leaves_a_ledger_that_opens() {
+    let mut met = 0;
+    for seed in 0..20 {
+        let disk = FaultDisk::new(seed);
+        let (shared, clock): (Arc<dyn Disk>, _) = (Arc::new(disk.clone()), FakeClock::new());
+        let ledger = options(&shared, &clock).create(FILE).unwrap();
+        disk.set_plan(Fault::on(Operation::SetLen).with(Failure::Short));
+        let outcome = || Outcome::binary([7; 4000]);
+        let mut settled = 0;
+        while ledger.writable().is_ok() && settled < 200 {
+            let claimed = ledger.claim(&Claim::unguarded(key(&format!("k{settled}"))));
+            let Ok(Some(grant)) = claimed.map(onceledger::Claimed::granted) else { break };
+            if grant.complete(outcome()).is_err() {
+                break;
+            }
+            settled += 1;
+        }
+        met += disk.injected();
+        drop(ledger);
+        disk.set_plan(Plan::new());
+        let ledger = options(&shared, &clock).open(FILE).unwrap();
+        for number in 0..settled {
+            let view = ledger.check(&key(&format!("k{number}"))).unwrap();
+            assert_eq!(view.standing(), Standing::Done, "seed {seed}: the claim {number} was settled");
+        }
+        let _ =
+            ledger.claim(&Claim::unguarded(key("another"))).unwrap().granted().unwrap().complete(outcome()).unwrap();
+        let _ = ledger.verify().unwrap();
+    }
+    assert_eq!(met, 20, "a growth met each fault");
+}
