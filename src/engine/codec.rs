@@ -477,4 +477,81 @@ mod tests {
         println!("{cases} rows, {plain} of them read field by field");
         assert!(cases > 30_000 && plain > 5_000, "{cases} rows, {plain} of them read field by field");
     }
+
+    /// The CRC of FORMAT.md, by hand.
+    fn crc(number: u64, bytes: &[u8]) -> [u8; 4] {
+        crc32fast::hash(&[&number.to_le_bytes(), bytes].concat()).to_le_bytes()
+    }
+
+    #[test]
+    fn an_envelope_is_a_version_the_fields_and_a_crc_over_the_number_and_both() {
+        let fields = [1, 5, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0xc3, 0xa9];
+        let whole = [&fields[..], &crc(7, &fields)].concat();
+        assert_eq!(seal(7, &(5_u32, "é")).unwrap(), whole);
+        let mut out = vec![9, 9];
+        seal_into(&mut out, 7, &(5_u32, "é")).unwrap();
+        assert_eq!(out, [&[9, 9], &whole[..]].concat(), "appended to what is there");
+
+        let read = |number, bytes: &[u8]| open::<(u32, String)>("a thing", number, bytes);
+        assert_eq!(read(7, &whole).unwrap(), (5, "é".to_owned()));
+        assert!(read(8, &whole).unwrap_err().is_damaged(), "another row's bytes");
+        for at in 0..whole.len() {
+            assert!(read(7, &whole[..at]).unwrap_err().is_damaged(), "cut at {at}");
+            for bit in 0..8 {
+                let mut flipped = whole.clone();
+                flipped[at] ^= 1 << bit;
+                assert!(read(7, &flipped).unwrap_err().is_damaged(), "bit {bit} of byte {at}");
+            }
+        }
+        let sealed = |fields: &[u8]| [fields, &crc(7, fields)].concat();
+        assert!(read(7, &sealed(&[&fields[..], &[0]].concat())).unwrap_err().is_damaged(), "one byte more");
+        assert!(read(7, &sealed(&[])).unwrap_err().is_damaged(), "nothing under a right CRC");
+        let of_version = |version: u8| [&[version], &fields[1..]].concat();
+        assert_eq!(read(7, &sealed(&of_version(0))).unwrap_err().kind(), ErrorKind::Damaged);
+        for newer in [2, 3, 255] {
+            let error = read(7, &sealed(&of_version(newer))).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NewerFormat);
+            assert!(error.to_string().contains(&format!("version {newer}; this program reads up to 1")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_found_at_its_own_place_whole_or_not_at_all() {
+        let first = frame(0, &11_u32).unwrap();
+        let place = first.len() as u64;
+        assert_eq!(first[..8], 9_u64.to_le_bytes(), "version, four bytes, CRC");
+        assert_eq!(first[8..], seal(0, &11_u32).unwrap());
+        let both = [&first[..], &frame(place, &22_u32).unwrap()].concat();
+        assert_eq!(unframe(&both, 0), Some((11_u32, place)));
+        assert_eq!(unframe(&both, place), Some((22_u32, both.len() as u64)));
+        assert_eq!(unframe::<u32>(&both, both.len() as u64), None, "the end");
+        assert_eq!(unframe::<u32>(&both, u64::MAX), None);
+        for at in 0..both.len() {
+            assert_eq!(unframe::<u32>(&both[..at], place), None, "torn at {at}");
+            assert_eq!(unframe::<u32>(&both[..at], 0).is_some(), at >= first.len(), "torn at {at}");
+        }
+        let elsewhere = [&first[..], &frame(place + 1, &22_u32).unwrap()].concat();
+        assert_eq!(unframe::<u32>(&elsewhere, place), None, "of another place");
+        assert_eq!(unframe::<u32>(&u64::MAX.to_le_bytes(), 0), None, "a length that is not there");
+    }
+
+    #[test]
+    fn a_body_is_its_bytes_and_a_crc_over_its_number_and_them() {
+        for body in [&b""[..], b"outcome"] {
+            let mut row = Vec::new();
+            seal_body(7, body, &mut row);
+            assert_eq!(row, [body, &crc(7, body)].concat());
+            assert_eq!(open_body(7, &row).unwrap(), body);
+            assert!(open_body(8, &row).unwrap_err().is_damaged());
+            for at in 0..row.len() {
+                assert!(open_body(7, &row[..at]).unwrap_err().is_damaged());
+            }
+        }
+    }
+
+    #[test]
+    fn an_unreadable_row_says_which_it_is() {
+        let error = open_event(SEQUENCE, &[1, 2, 3]).unwrap_err();
+        assert!(error.is_damaged() && error.to_string().contains("log sequence 77"), "{error}");
+    }
 }
