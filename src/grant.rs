@@ -1,7 +1,6 @@
 //! The right to run an effect once, and the ways it ends.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::claim::{FencingToken, Settled};
 use crate::engine::codec::{LeftBody, LeftOutcome, LeftSettlement, body_checksum};
@@ -9,7 +8,7 @@ use crate::engine::core::Core;
 use crate::engine::event::{Body, End, Place, Reason};
 use crate::engine::files::Inheritable;
 use crate::engine::line::Receive;
-use crate::engine::request::{Answered, Granted, Prepared, SettleWork, Work};
+use crate::engine::request::{Answered, Granted, Prepared, Reply, SettleWork, Work};
 use crate::engine::session::Session;
 use crate::engine::sync::Arc;
 use crate::error::{Error, ErrorKind, Result};
@@ -141,9 +140,19 @@ pub(crate) fn prepare(outcome: Option<&Outcome>, exit_code: Option<i32>, outcome
 }
 
 impl Grant {
-    pub(crate) fn new(core: Arc<Core>, key: Key, granted: Granted) -> Self {
+    /// Refused where the ledger has been closed since: whoever opened it next has not seen this grant
+    /// live, and may have given the key to somebody else. The effect has not begun, so it is given back.
+    pub(crate) fn new(core: Arc<Core>, key: Key, granted: Granted) -> Result<Self> {
         core.session.hold(granted.token);
-        Grant { core, key, token: granted.token, attempt: granted.attempt, live: true }
+        // After: an opening that comes later than this look finds the token living.
+        if let Err(error) = core.check_open() {
+            core.session.let_go(granted.token);
+            core.give_back(Ok(Reply::Granted(granted)));
+            // Where storage failed since, the grant is on disk.
+            let is_storage = error.kind() == ErrorKind::Storage;
+            return Err(if is_storage { error.again(ErrorKind::Unknown) } else { error });
+        }
+        Ok(Grant { core, key, token: granted.token, attempt: granted.attempt, live: true })
     }
 
     /// The key that was granted.
@@ -211,9 +220,11 @@ impl Grant {
     pub fn settle(mut self, settlement: Settlement) -> Result<Settled> {
         let outcome = settlement.outcome();
         self.core.check_call().map_err(|error| error.after_effect(outcome.clone()))?;
-        self.end();
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
+        self.core.session.tell(self.token, true);
         let answer = self.core.call_checked(work).and_then(|reply| settled(&self.core, &self.key, reply));
+        self.core.session.tell(self.token, answer.is_ok());
+        self.end();
         answer.map_err(|error| error.after_effect(outcome))
     }
 
@@ -221,10 +232,13 @@ impl Grant {
     /// the future is polled on or not.
     pub fn settle_async(mut self, settlement: Settlement) -> impl Future<Output = Result<Settled>> + Send {
         let sent = self.send(settlement);
-        let (core, key) = (Arc::clone(&self.core), self.key.clone());
+        let (core, key, token) = (Arc::clone(&self.core), self.key.clone(), self.token);
         async move {
             let (receive, outcome) = sent?;
             let answer = receive.await.and_then(|reply| settled(&core, &key, reply));
+            if answer.is_err() {
+                core.session.tell(token, false);
+            }
             answer.map_err(|error| error.after_effect(outcome))
         }
     }
@@ -234,6 +248,7 @@ impl Grant {
         let after = |error: Error| error.after_effect(outcome.clone());
         self.core.check_call().map_err(after)?;
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
+        self.core.session.tell(self.token, true);
         let receive = self.core.send_checked(work);
         self.end();
         Ok((receive, outcome))
@@ -256,7 +271,6 @@ impl Grant {
             token: self.token,
             attempt: self.attempt,
             outcome_bytes_max: self.core.options.outcome_bytes_max,
-            told: AtomicBool::new(false),
         }
     }
 
@@ -270,6 +284,10 @@ impl Grant {
     fn end(&mut self) {
         if std::mem::take(&mut self.live) {
             self.core.session.let_go(self.token);
+            // Its ledger may have been closed and opened again meanwhile.
+            if self.core.check_open().is_err() {
+                self.core.session.orphan(self.key.digest(), self.token);
+            }
         }
     }
 }
@@ -288,10 +306,6 @@ impl Drop for Grant {
         if self.live {
             self.end();
             self.core.doubt(self.key.digest(), self.token, Reason::Dropped, String::new());
-            // Its ledger may have been closed and opened again meanwhile.
-            if self.core.check_open().is_err() {
-                self.core.session.orphan(self.key.digest(), self.token);
-            }
         }
     }
 }
@@ -312,8 +326,6 @@ pub struct Ticket {
     token: u64,
     attempt: u32,
     outcome_bytes_max: usize,
-    /// Whether it has said how the grant ended.
-    told: AtomicBool,
 }
 
 impl Ticket {
@@ -352,7 +364,9 @@ impl Ticket {
         let outcome = settlement.outcome();
         let work = settlement.work(&self.key, self.token, self.outcome_bytes_max);
         let answer = core.call(work).and_then(|reply| settled(core, &self.key, reply));
-        self.told.fetch_or(answer.is_ok(), Ordering::Relaxed);
+        if answer.is_ok() {
+            self.session.tell(self.token, true);
+        }
         answer.map_err(|error| error.after_effect(outcome))
     }
 
@@ -369,7 +383,7 @@ impl Ticket {
             token: self.token,
             settlement: settlement.left(self.outcome_bytes_max),
         })?;
-        self.told.store(true, Ordering::Relaxed);
+        self.session.tell(self.token, true);
         Ok(())
     }
 
@@ -406,8 +420,7 @@ fn shared(session: &Session) -> Result<Option<Inheritable>> {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.session.let_go(self.token);
-        if !self.told.load(Ordering::Relaxed) {
+        if !self.session.let_go(self.token) {
             self.session.orphan(self.key.digest(), self.token);
         }
     }

@@ -163,7 +163,7 @@ impl Ledger {
     pub(crate) fn claimed(&self, claim: &Claim, reply: Reply) -> Result<Claimed> {
         let key = claim.key();
         match reply {
-            Reply::Granted(granted) => Ok(Claimed::Granted(Grant::new(Arc::clone(self.core()), key.clone(), granted))),
+            Reply::Granted(granted) => Grant::new(Arc::clone(self.core()), key.clone(), granted).map(Claimed::Granted),
             Reply::NotApproved(record) => {
                 let approval = record.map(|record| crate::approval::approval(self.core(), &record)).transpose()?;
                 Ok(Claimed::NotApproved(crate::NotApproved { key: key.clone(), approval }))

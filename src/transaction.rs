@@ -256,7 +256,9 @@ fn transacted(ledger: &Ledger, claims: &[Claim], names: &[String], reply: Reply)
         Reply::Transacted { grants, versions } => {
             let grant =
                 |(claim, granted): (&Claim, _)| Grant::new(Arc::clone(ledger.core()), claim.key().clone(), granted);
-            let grants = claims.iter().zip(grants).map(grant).collect();
+            // All are held before the first is dropped.
+            let grants: Vec<Result<Grant>> = claims.iter().zip(grants).map(grant).collect();
+            let grants = grants.into_iter().collect::<Result<Vec<_>>>()?;
             let versions = names.iter().cloned().zip(versions.into_iter().map(|version| version.map(Version)));
             Ok(Transacted::Committed(Committed { grants, versions: versions.collect() }))
         }

@@ -20,7 +20,7 @@ use crate::engine::anchor::{AnchorFile, Paths};
 use crate::engine::clock::{Now, Times};
 use crate::engine::codec::{AnchorState, LeftOutcome, LeftSettlement};
 use crate::engine::event::{Reason, SessionEvent};
-use crate::engine::files::{Disk, DiskFile};
+use crate::engine::files::{Disk, HeldLock};
 use crate::engine::index::{Index, KeyDigest, SlotId};
 use crate::engine::keeper::Keeper;
 use crate::engine::line::{Cell, Line, Receive, Submitted, this_thread};
@@ -49,7 +49,7 @@ pub(crate) struct Core {
     pub settle_delay_ms: u64,
     pub options: Options,
     store: RwLock<Option<Arc<Store>>>,
-    lock: Mutex<Option<Arc<dyn DiskFile>>>,
+    lock: Mutex<Option<Arc<HeldLock>>>,
     status: AtomicU8,
     failure: Mutex<Option<Error>>,
     /// This process's session in the log; 0 before its first grant. For readers.
@@ -94,7 +94,7 @@ thread_local! {
 pub(crate) struct Parts {
     pub options: Options,
     pub paths: Paths,
-    pub lock: Arc<dyn DiskFile>,
+    pub lock: Arc<HeldLock>,
     pub store: Store,
     pub times: Times,
     pub index: Index,
@@ -361,17 +361,35 @@ impl Core {
     /// Gives a grant back whose effect never began. While the ledger closes too: what is closed is the end
     /// of the line, and whoever closes it writes what is in it. After that whoever opens it next is told.
     fn release(&self, key: KeyDigest, token: u64, why: String) {
-        match self.status.load(Ordering::Acquire) {
-            OPEN => {
-                self.line.push_front(std::iter::once(Request { work: Work::Release { key, token, why }, cell: None }));
-                self.line.ring_if_waiting();
+        let is = |status| self.status.load(Ordering::Acquire) == status;
+        if is(OPEN) || is(CLOSED) {
+            self.line.push_front(std::iter::once(Request { work: Work::Release { key, token, why }, cell: None }));
+            self.line.ring_if_waiting();
+        }
+        if is(CLOSED) {
+            self.leave_line();
+        }
+    }
+
+    /// Leaves what a closed ledger still has in line, which is what was given back since, in the session's
+    /// file. What cannot be left is uncertain then, which is what a doubt is for.
+    fn leave_line(&self) {
+        let mut rest = self.line.take();
+        while !rest.is_empty() {
+            for request in rest {
+                if let Work::Release { key, token, why } = request.work {
+                    let _ = self.session.leave(&LeftOutcome { key, token, settlement: LeftSettlement::Released(why) });
+                }
             }
-            CLOSED => {
-                let left = LeftOutcome { key, token, settlement: LeftSettlement::Released(why) };
-                // What cannot be left is uncertain then, which is what a doubt is for.
-                let _ = self.session.leave(&left);
-            }
-            _ => {}
+            rest = self.line.take();
+        }
+    }
+
+    /// Has the writer look at this process's own session: it has left an outcome while the ledger is open.
+    pub fn attend_own(&self) {
+        let own = self.own.load(Ordering::Relaxed);
+        if own != 0 && self.session.is_own_process() && self.check_open().is_ok() {
+            self.post(Work::Attend { session: own });
         }
     }
 
@@ -548,6 +566,7 @@ impl Core {
         }
         let swap = |from| self.status.compare_exchange(from, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let closed = if swap(OPEN) {
+            self.leave_line();
             self.finish(&mut pen)
         } else {
             if swap(READS) {

@@ -254,7 +254,8 @@ impl Turn<'_> {
     /// Writes a session again where a claim is open under it, or it is this process's own.
     fn keep_session(&mut self, number: u64) -> Result<bool> {
         let Some(row) = self.pen.sessions.get(&number) else { return Ok(false) };
-        if row.open == 0 && number != self.pen.own {
+        // A holder that lives may still leave what it did, though its claim was decided.
+        if row.open == 0 && number != self.pen.own && !self.core.may_live(number) {
             self.pen.sessions.remove(&number);
             self.core.forget_session(number);
             return Ok(true);

@@ -117,6 +117,31 @@ pub trait DiskFile: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// A lock that is held, and is given back in so many words once its last holder is gone: a program that
+/// another thread is just starting has the open file too, until it runs, and a lock that was only
+/// dropped would live on with it.
+#[derive(Debug)]
+pub(crate) struct HeldLock {
+    file: Arc<dyn DiskFile>,
+    pid: u32,
+}
+
+impl HeldLock {
+    pub fn new(file: Arc<dyn DiskFile>) -> Arc<Self> {
+        Arc::new(HeldLock { file, pid: std::process::id() })
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        // Over a fork the lock is the parent's.
+        if std::process::id() == self.pid {
+            // Closing the file, which comes next, gives it back too.
+            let _ = self.file.unlock();
+        }
+    }
+}
+
 /// A handle that programs started while it lives inherit.
 #[derive(Debug)]
 pub struct Inheritable {

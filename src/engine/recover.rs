@@ -15,10 +15,10 @@ use crate::engine::clock::Times;
 use crate::engine::codec::{Anchor, AnchorState, Meta};
 use crate::engine::core::{Core, Parts};
 use crate::engine::event::{AdoptedEvent, DoubtEvent, Event, Reason, SessionEvent};
-use crate::engine::files::{Disk, DiskFile, FileSystem, LockKind, Mode, Node};
-use crate::engine::index::Index;
+use crate::engine::files::{Disk, DiskFile, FileSystem, HeldLock, LockKind, Mode, Node};
+use crate::engine::index::{Index, KeyDigest};
 use crate::engine::scan::scan;
-use crate::engine::session::{self, Session};
+use crate::engine::session::{self, News, Session};
 use crate::engine::side::Side;
 use crate::engine::state::{Holder, Stored};
 use crate::engine::store::Store;
@@ -51,7 +51,7 @@ pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Co
     let disk = Arc::clone(&options.disk);
     let paths = Paths::new(&*disk, path)?;
     check_place(&*disk, &paths, &options, how)?;
-    let lock = lock(&*disk, &paths, options.lock_wait)?;
+    let lock = HeldLock::new(lock(&*disk, &paths, options.lock_wait)?);
     let anchors = AnchorFile::new(Arc::clone(&disk), paths.clone());
     let adopting = matches!(how, How::Adopt { .. });
     let anchor = match anchors.read() {
@@ -248,7 +248,7 @@ impl Opening {
     /// `full`: the disk has no space; what is known is served, and nothing written.
     fn open(
         &self,
-        lock: Arc<dyn DiskFile>,
+        lock: Arc<HeldLock>,
         anchor: Option<Anchor>,
         how: How<'_>,
         full: Option<Error>,
@@ -301,9 +301,11 @@ impl Opening {
             boot_id,
         });
         let open = Arc::downgrade(&core);
-        core.session.listen(Arc::new(move |key, token| {
-            if let Some(core) = open.upgrade() {
-                core.doubt(key, token, Reason::Dropped, String::new());
+        core.session.listen(Arc::new(move |news| {
+            let Some(core) = open.upgrade() else { return };
+            match news {
+                News::Orphan(key, token) => core.doubt(key, token, Reason::Dropped, String::new()),
+                News::Left => core.attend_own(),
             }
         }));
         let mut pen = core.line.pen();
@@ -461,12 +463,15 @@ fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
     let mut dead = Vec::new();
     for event in &events {
         let number = event.number;
+        // Before the look: whoever let go by now has left what it had to say, and the look finds it.
+        let unliving = if number == turn.pen.own { unliving(turn) } else { Vec::new() };
         let sight = session::look(disk, folder, &event.id, &event.boot_id, &core.boot_id)?;
         for left in &sight.left {
             turn.take_left(left)?;
         }
         if number == turn.pen.own {
-            end_unliving(turn)?;
+            core.session.took(sight.left.len());
+            end_unliving(turn, unliving)?;
             continue;
         }
         core.seen_session(number, sight.holder);
@@ -520,14 +525,20 @@ fn look_at_sessions(core: &Core, pen: &Pen) -> Result<()> {
     Ok(())
 }
 
-/// Claims of this very session whose grant or ticket is gone: nobody can settle them any more.
-fn end_unliving(turn: &mut Turn<'_>) -> Result<()> {
-    let mut open: Vec<_> = turn.pen.open.iter().map(|(token, key)| (*token, *key)).collect();
+/// Open claims that no grant or ticket of this very session is left of.
+fn unliving(turn: &Turn<'_>) -> Vec<(u64, KeyDigest)> {
+    let open = turn.pen.open.iter().map(|(token, key)| (*token, *key));
+    let mut open: Vec<_> = open.filter(|(token, _)| !turn.core.session.is_living(*token)).collect();
     open.sort_unstable();
+    open
+}
+
+/// Claims of this very session whose grant or ticket is gone: nobody can settle them any more.
+fn end_unliving(turn: &mut Turn<'_>, open: Vec<(u64, KeyDigest)>) -> Result<()> {
     for (token, key) in open {
         let Some(record) = turn.load(&key)? else { continue };
         let own = record.link == turn.pen.own && record.token == token && record.standing == Stored::InProgress;
-        if own && !turn.core.session.is_living(token) {
+        if own {
             turn.record_doubt(&key, &record, DoubtEvent { key, reason: Reason::Dropped, why: String::new() })?;
         }
     }

@@ -457,6 +457,9 @@ impl Turn<'_> {
         for left in &sight.left {
             self.take_left(left)?;
         }
+        if session == self.pen.own {
+            self.core.session.took(sight.left.len());
+        }
         if sight.holder == Holder::Gone {
             self.end_session(session)?;
         }

@@ -26,17 +26,31 @@ pub(crate) struct Session {
     parent: PathBuf,
     path: PathBuf,
     file: Mutex<OpenFile>,
-    /// Tokens with a living grant or ticket.
-    living: Mutex<HashMap<u64, u32>>,
+    /// Tokens with a living grant or ticket: how many, and whether one has said how the claim ended.
+    living: Mutex<HashMap<u64, Living>>,
     orphans: Orphans,
 }
 
-/// Who hears that nobody is left to settle a token: the ledger that this session has open now.
+#[derive(Clone, Copy, Debug, Default)]
+struct Living {
+    count: u32,
+    told: bool,
+}
+
+/// Who hears what becomes of this session's claims: the ledger that it has open now.
 #[derive(Default)]
 struct Orphans(Mutex<Option<Arc<Hears>>>);
 
-/// Hears of a key and the token of its claim.
-pub(crate) type Hears = dyn Fn(&[u8; 32], u64) + Send + Sync;
+/// What a session tells the ledger that it has open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News<'a> {
+    /// Nobody is left to settle this claim.
+    Orphan(&'a [u8; 32], u64),
+    /// An outcome is in the session's file.
+    Left,
+}
+
+pub(crate) type Hears = dyn Fn(News<'_>) + Send + Sync;
 
 impl fmt::Debug for Orphans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,6 +63,9 @@ struct OpenFile {
     file: Option<Arc<dyn DiskFile>>,
     /// Where the next record goes.
     end: u64,
+    /// How many outcomes were left, and how many of them a look of this process has taken.
+    left: usize,
+    taken: usize,
 }
 
 /// The sessions of this process that are still alive, so that a later open of the same ledger goes
@@ -101,8 +118,16 @@ impl Session {
         self.disk.create_dir(&self.folder).map_err(failed)?;
         // The name is random: what is there already is what an attempt that failed half-way left.
         let file = self.disk.open(&self.path, Mode::OpenOrCreate).map_err(failed)?;
-        if !file.try_lock(LockKind::Exclusive).map_err(failed)? {
-            return Err(Error::new(ErrorKind::Storage, format!("{} is locked by somebody else", self.path.display())));
+        // A session that begins again may be watched: whoever looks at its file has the lock for a moment.
+        const TRIES: u32 = 1000;
+        let mut tries = 0;
+        while !file.try_lock(LockKind::Exclusive).map_err(failed)? {
+            tries += 1;
+            if tries == TRIES {
+                let what = format!("{} is locked by somebody else", self.path.display());
+                return Err(Error::new(ErrorKind::Storage, what));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
         let head = codec::frame(0, &self.head)?;
         file.write_at(0, &head).map_err(failed)?;
@@ -111,7 +136,7 @@ impl Session {
         if !cfg!(onceledger_canary = "no_directory_sync") {
             self.disk.sync_dir(&self.parent).map_err(failed)?;
         }
-        *open = OpenFile { file: Some(file), end: head.len() as u64 };
+        *open = OpenFile { file: Some(file), end: head.len() as u64, ..OpenFile::default() };
         Ok(())
     }
 
@@ -136,17 +161,25 @@ impl Session {
 
     /// Notes one more living grant or ticket of a token.
     pub fn hold(&self, token: u64) {
-        *self.living.lock().entry(token).or_insert(0) += 1;
+        self.living.lock().entry(token).or_default().count += 1;
     }
 
-    /// Notes that a grant or ticket of a token is gone.
-    pub fn let_go(&self, token: u64) {
+    /// Notes that a grant or ticket of a token is gone. Whether one of them has said how the claim ended.
+    pub fn let_go(&self, token: u64) -> bool {
         let mut living = self.living.lock();
-        if let Some(count) = living.get_mut(&token) {
-            *count -= 1;
-            if *count == 0 {
-                living.remove(&token);
-            }
+        let Some(held) = living.get_mut(&token) else { return false };
+        held.count -= 1;
+        let told = held.told;
+        if held.count == 0 {
+            living.remove(&token);
+        }
+        told
+    }
+
+    /// Notes whether a living grant or ticket of a token has said how the claim ended.
+    pub fn tell(&self, token: u64, told: bool) {
+        if let Some(held) = self.living.lock().get_mut(&token) {
+            held.told = told;
         }
     }
 
@@ -160,9 +193,13 @@ impl Session {
         if self.is_living(token) {
             return;
         }
+        self.say(News::Orphan(key, token));
+    }
+
+    fn say(&self, news: News<'_>) {
         let hears = self.orphans.0.lock().clone();
         if let Some(hears) = hears {
-            hears(key, token);
+            hears(news);
         }
     }
 
@@ -180,10 +217,23 @@ impl Session {
         };
         let failed = |error| Error::io("leaving an outcome in", &self.path, error);
         let frame = codec::frame(open.end, left)?;
+        if file.len().map_err(failed)? > open.end {
+            // Left by an attempt that failed: its end must not be read behind this one.
+            file.set_len(open.end).map_err(failed)?;
+        }
         file.write_at(open.end, &frame).map_err(failed)?;
         file.sync().map_err(failed)?;
         open.end += frame.len() as u64;
+        open.left += 1;
+        drop(open);
+        self.say(News::Left);
         Ok(())
+    }
+
+    /// Notes that a look of this process has taken the first `count` outcomes of the session's file.
+    pub fn took(&self, count: usize) {
+        let mut open = self.file.lock();
+        open.taken = open.taken.max(count);
     }
 
     /// A handle that programs started while it lives inherit, the session's lock with it.
@@ -199,7 +249,8 @@ impl Session {
     /// Removes the session's file. Only under the ledger's file lock, with no claim open under it.
     pub fn end(&self) -> Result<()> {
         let mut open = self.file.lock();
-        if open.file.is_none() {
+        // What nobody has taken stays, for the next look to find.
+        if open.file.is_none() || open.left > open.taken {
             return Ok(());
         }
         // Removed while still locked: nobody ever sees it free, and so dead.
@@ -235,19 +286,25 @@ pub(crate) fn look(
     let failed = |error| Error::io("looking at the session file", &path, error);
     // Another boot ends every process of this one; unknown boots say nothing.
     let other_boot = *running != [0; 16] && *boot_id != [0; 16] && boot_id != running;
+    // A missing file alone proves nothing: somebody may have tidied up.
+    let missing = Sight { holder: if other_boot { Holder::Gone } else { Holder::Unknown }, left: Vec::new() };
     if disk.node(&path).map_err(failed)?.is_none() {
-        // A missing file alone proves nothing: somebody may have tidied up.
-        let holder = if other_boot { Holder::Gone } else { Holder::Unknown };
-        return Ok(Sight { holder, left: Vec::new() });
+        return Ok(missing);
     }
-    let file = disk.open(&path, Mode::Existing).map_err(failed)?;
+    let file = match disk.open(&path, Mode::Existing) {
+        // It ended in order just now.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(missing),
+        file => file.map_err(failed)?,
+    };
     let free = file.try_lock(LockKind::Shared).map_err(failed)?;
     // Read after the lock was tried: what a dead holder left is then all there.
     let left = read_left(&*file).map_err(failed)?;
     if free {
         file.unlock().map_err(failed)?;
     }
-    let holder = if free || other_boot { Holder::Gone } else { Holder::Alive };
+    // No lock outlives its boot: whoever holds one is there, whatever the boot ids say. A container may
+    // have an id of its own on its host's files.
+    let holder = if free { Holder::Gone } else { Holder::Alive };
     Ok(Sight { holder, left })
 }
 

@@ -14,7 +14,7 @@ use redb::{
 
 use crate::engine::blocks::{self, Blocks};
 use crate::engine::codec::{self, Meta};
-use crate::engine::files::{DiskFile, LockKind};
+use crate::engine::files::{DiskFile, HeldLock, LockKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::Outcome;
 
@@ -40,7 +40,7 @@ pub(crate) struct Store {
     db: Option<Database>,
     path: PathBuf,
     /// The ledger's lock: nobody else may touch the file for as long as redb has it open.
-    _lock: Option<Arc<dyn DiskFile>>,
+    _lock: Option<Arc<HeldLock>>,
 }
 
 /// What one commit changes.
@@ -129,7 +129,7 @@ impl Store {
     }
 
     /// The same store, holding a lock until it is closed.
-    pub fn holding(mut self, lock: Arc<dyn DiskFile>) -> Self {
+    pub fn holding(mut self, lock: Arc<HeldLock>) -> Self {
         self._lock = Some(lock);
         self
     }
@@ -412,9 +412,11 @@ struct Backend(Arc<dyn DiskFile>);
 
 impl StorageBackend for Backend {
     /// In whole pages, as redb has them. What is over is a growth that was cut short, or was added by
-    /// somebody else: redb takes a file with half a page at its end for damaged.
+    /// somebody else: redb takes a file with half a page at its end for damaged. One that is less than a
+    /// page is told as it is: redb makes a new database of an empty one.
     fn len(&self) -> std::io::Result<u64> {
-        Ok(self.0.len()? / PAGE_BYTES * PAGE_BYTES)
+        let len = self.0.len()?;
+        Ok(if len < PAGE_BYTES { len } else { len / PAGE_BYTES * PAGE_BYTES })
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {

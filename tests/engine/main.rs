@@ -22,6 +22,7 @@ mod lease;
 mod opening;
 mod outcome;
 mod probe;
+mod races;
 mod recovery;
 mod retention;
 mod sessions;

@@ -61,7 +61,7 @@ fn p12_an_emptied_or_replaced_file_is_refused() {
         assert!(error.advice().is_some(), "{name}: {error}");
         assert!(after.options().open_or_create(&after.path).is_err(), "{name}");
         assert!(after.options().create(&after.path).is_err(), "{name}");
-        assert_eq!(after.faults().export(&after.path).unwrap(), bytes, "{name}: it was written to");
+        assert!(after.faults().export(&after.path).unwrap() == bytes, "{name}: it was written to");
     }
 }
 

@@ -430,7 +430,7 @@ impl Driver {
         self.saw(number, &call, &Saw::settled(&settled), settled.as_ref().err())
     }
 
-    /// Whether it was left or not, it may be there: an opening applies it, the ledger that is open does not.
+    /// Whether it was left or not, it may be there: the ledger that is open applies it, or an opening.
     fn leave(&mut self, pick: u8, body: u8, pending: &mut Vec<(Key, Call)>) -> Checked {
         let at = usize::from(pick) % self.tickets.len().max(1);
         let Some(ticket) = self.tickets.get(at) else { return Ok(()) };
@@ -443,10 +443,13 @@ impl Driver {
         if matches!(call, Call::Release(_)) {
             self.effects.decided(ticket.key());
         }
-        pending.push((ticket.key().clone(), call.clone()));
-        self.left.push((ticket.key().clone(), call));
         let key = ticket.key().clone();
-        match ticket.leave(settlement) {
+        pending.push((key.clone(), call.clone()));
+        self.left.push((key.clone(), call.clone()));
+        let answer = ticket.leave(settlement);
+        // The open ledger looks at its own session at once, and may fail as it does.
+        let _ = self.model.call(&key, self.now_ms(), &call, &Saw::Unknown);
+        match answer {
             // The session ended, because no claim was open under it.
             Err(error) if error.kind() == ErrorKind::Closed => {
                 let open = Saw::Stands(Stand::InProgress(token));

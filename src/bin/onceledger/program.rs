@@ -55,18 +55,21 @@ pub struct Output {
 pub fn run(program: &[OsString], ticket: &Ticket, signals: &Signals, quiet: bool) -> Result<Ran, Failure> {
     let mut command = command(program, ticket);
     pause::at("before-spawn");
+    let not_started = |error: &dyn std::fmt::Display, not_found| {
+        let name = program.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Ran::NotStarted { why: format!("the program {name} could not be started: {error}"), not_found })
+    };
     // While this lives, what is started shares the session's lock.
-    let shared = ticket.inheritable()?;
+    let shared = match ticket.inheritable() {
+        Ok(shared) => shared,
+        Err(error) => return not_started(&error, false),
+    };
     let started = signals.spawn(&mut command);
     drop(shared);
     let mut child = match started {
         Ok(Some(child)) => child,
         Ok(None) => return Ok(Ran::Stopped),
-        Err(error) => {
-            let name = program.first().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-            let not_found = error.kind() == std::io::ErrorKind::NotFound;
-            return Ok(Ran::NotStarted { why: format!("the program {name} could not be started: {error}"), not_found });
-        }
+        Err(error) => return not_started(&error, error.kind() == std::io::ErrorKind::NotFound),
     };
     pause::at("after-spawn");
     let limit = if quiet { OBJECT_BYTES_MAX } else { STORED_BYTES_MAX };
