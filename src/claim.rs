@@ -452,7 +452,8 @@ pub enum Answer {
     AlreadyDone(Stored),
     /// The effect failed for good, now or before.
     Failed(Stored),
-    /// The effect ran now and certainly had no effect: the key is free again.
+    /// The effect ran now and certainly had no effect: the key is free again. Where it ran as a resend,
+    /// the attempt before it is uncertain as it was.
     NotApplied(EffectError),
     /// Somebody runs the action now.
     InProgress(InProgress),

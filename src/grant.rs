@@ -155,6 +155,14 @@ impl Grant {
         Ok(Grant { core, key, token: granted.token, attempt: granted.attempt, live: true })
     }
 
+    /// Gives the key back: nobody was told of this grant.
+    pub(crate) fn give_back(mut self) {
+        self.live = false;
+        self.core.session.let_go(self.token);
+        let granted = Granted { key: *self.key.digest(), token: self.token, attempt: self.attempt };
+        self.core.give_back(Ok(Reply::Granted(granted)));
+    }
+
     /// The key that was granted.
     pub fn key(&self) -> &Key {
         &self.key

@@ -8,7 +8,7 @@ use crate::claim::{Claim, Claimed, Recovery};
 use crate::engine::request::{CellWork, Change, Refused, Reply, TransactionWork, Work};
 use crate::engine::side::{self, ApprovalNeed};
 use crate::engine::sync::Arc;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, prepare};
 use crate::ledger::{Ledger, unexpected};
 use crate::once;
@@ -254,11 +254,19 @@ fn cell_work(member: &Member) -> Result<CellWork> {
 fn transacted(ledger: &Ledger, claims: &[Claim], names: &[String], reply: Reply) -> Result<Transacted> {
     match reply {
         Reply::Transacted { grants, versions } => {
-            let grant =
-                |(claim, granted): (&Claim, _)| Grant::new(Arc::clone(ledger.core()), claim.key().clone(), granted);
-            // All are held before the first is dropped.
-            let grants: Vec<Result<Grant>> = claims.iter().zip(grants).map(grant).collect();
-            let grants = grants.into_iter().collect::<Result<Vec<_>>>()?;
+            let (mut held, mut closed) = (Vec::with_capacity(grants.len()), None);
+            for (claim, granted) in claims.iter().zip(grants) {
+                match Grant::new(Arc::clone(ledger.core()), claim.key().clone(), granted) {
+                    Ok(grant) => held.push(grant),
+                    Err(error) => closed = closed.or(Some(error)),
+                }
+            }
+            if let Some(error) = closed {
+                // No effect has begun. What else was written stands, and nobody is told of it.
+                held.into_iter().for_each(Grant::give_back);
+                return Err(error.again(ErrorKind::Unknown));
+            }
+            let grants = held;
             let versions = names.iter().cloned().zip(versions.into_iter().map(|version| version.map(Version)));
             Ok(Transacted::Committed(Committed { grants, versions: versions.collect() }))
         }

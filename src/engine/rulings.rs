@@ -3,8 +3,8 @@
 
 use crate::engine::codec::{self, LeftOutcome, LeftSettlement};
 use crate::engine::event::{
-    Body, DoubtEvent, End, Event, FOREVER, GrantEvent, LateEvent, Place, Reason, ReleaseEvent, RenewEvent,
-    ResolveEvent, SessionEvent, SettleEvent, Terms, ToldWhat, VerdictRule,
+    Body, DoubtEvent, End, Event, FOREVER, GrantEvent, LateEvent, Place, Reason, RecoveryRule, ReleaseEvent,
+    RenewEvent, ResolveEvent, SessionEvent, SettleEvent, Terms, ToldWhat, VerdictRule,
 };
 use crate::engine::index::KeyDigest;
 use crate::engine::request::{
@@ -139,9 +139,14 @@ impl Turn<'_> {
         })
     }
 
-    /// What a claim would come to: mismatch first, then standing, then approval.
+    /// What a claim would come to.
     fn judge(&mut self, work: &ClaimWork) -> Result<Judged> {
         let (record, holder) = self.load_afresh(&work.key)?;
+        self.judge_record(work, record, holder)
+    }
+
+    /// Mismatch first, then standing, then approval.
+    fn judge_record(&mut self, work: &ClaimWork, record: Option<Record>, holder: Holder) -> Result<Judged> {
         let probe = match record {
             Some(record) if work.has_probe && !self.pen.probing.contains(&work.key) => {
                 Probe::Ready { not_before: record.at.saturating_add(self.core.settle_delay_ms) }
@@ -178,8 +183,14 @@ impl Turn<'_> {
     fn transaction(&mut self, work: &mut TransactionWork) -> Result<Reply> {
         let mut refused = Vec::new();
         let mut plans = Vec::with_capacity(work.claims.len());
-        for (index, claim) in work.claims.iter().enumerate() {
-            match self.judge(claim)? {
+        // All looks first: what one takes out of a session's file may settle any other member.
+        let mut holders = Vec::with_capacity(work.claims.len());
+        for claim in &work.claims {
+            holders.push(self.load_afresh(&claim.key)?.1);
+        }
+        for (index, (claim, holder)) in work.claims.iter().zip(holders).enumerate() {
+            let record = self.load(&claim.key)?;
+            match self.judge_record(claim, record, holder)? {
                 Judged::Grant(plan) => plans.push(plan),
                 Judged::Refused(reply) => refused.push(Refused::Claim { index, reply }),
             }
@@ -367,6 +378,10 @@ impl Turn<'_> {
 
     fn release(&mut self, key: &KeyDigest, token: u64, why: &str) -> Result<Reply> {
         let record = self.load(key)?;
+        if self.goes_on_for_a_doubt(record.as_ref(), token)? {
+            // That this attempt did nothing says nothing of the one that it went on for.
+            return self.doubt(key, token, Reason::HolderGone, why);
+        }
         match state::decide(record.as_ref(), &Ask::Release { token }, self.now, Holder::Alive) {
             Decision::Apply => {
                 let event = ReleaseEvent { key: *key, why: why.to_owned() };
@@ -377,6 +392,16 @@ impl Turn<'_> {
             Decision::Lost => self.lost(key, record, token, None, &Prepared { body: Body::NONE, outcome: None }),
             other => Ok(self.unmoved(record, other)),
         }
+    }
+
+    /// Whether this token's open grant is a resend: an attempt before it may have had its effect.
+    fn goes_on_for_a_doubt(&self, record: Option<&Record>, token: u64) -> Result<bool> {
+        let may = |record: &&Record| {
+            let resends = matches!(record.rule.rule(), RecoveryRule::Resend(_));
+            record.token == token && record.standing.is_open() && record.attempt > 1 && resends
+        };
+        let Some(record) = record.filter(may) else { return Ok(false) };
+        Ok(self.chain(record)?.grant().is_some_and(|grant| grant.resumed))
     }
 
     fn doubt(&mut self, key: &KeyDigest, token: u64, reason: Reason, why: &str) -> Result<Reply> {

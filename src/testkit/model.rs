@@ -235,6 +235,8 @@ pub struct Possible {
     outcome: Option<Outcome>,
     first_s: u64,
     attempt: u32,
+    /// Whether the last grant went on for one in doubt.
+    resumed: bool,
 }
 
 const NEVER: u64 = u64::MAX;
@@ -255,6 +257,7 @@ impl Possible {
             outcome: None,
             first_s: 0,
             attempt: 0,
+            resumed: false,
         }
     }
 
@@ -314,14 +317,16 @@ impl Possible {
             outcome: None,
             first_s,
             attempt,
+            resumed: false,
         };
         match self.standing(now_ms) {
             Standing::Vacant if forgotten => Some(next(now_ms / 1000, 1, terms)),
             Standing::Vacant => Some(next(self.first_s, self.attempt + 1, terms)),
             // The rule stays the one that was stored with the key's first claim.
-            Standing::Uncertain => {
-                resend().map(|resend_s| next(self.first_s, self.attempt + 1, Terms { resend_s, ..terms }))
-            }
+            Standing::Uncertain => resend().map(|resend_s| Possible {
+                resumed: true,
+                ..next(self.first_s, self.attempt + 1, Terms { resend_s, ..terms })
+            }),
             Standing::InProgress | Standing::Done | Standing::Failed => None,
         }
     }
@@ -382,7 +387,11 @@ impl Possible {
             Call::Fail(token, outcome) => {
                 self.standing == Standing::Failed && self.token.may_be(*token) && self.outcome.as_ref() == Some(outcome)
             }
-            Call::Release(token) => self.standing == Standing::Vacant && self.token.may_be(*token),
+            Call::Release(token) => {
+                // A resend that did nothing leaves the doubt that it went on for.
+                let given_back = if self.resumed { Standing::Uncertain } else { Standing::Vacant };
+                (self.standing == given_back || self.standing == Standing::Vacant) && self.token.may_be(*token)
+            }
             Call::Claim(..) | Call::Drop(_) | Call::Renew(..) | Call::Resolve(..) | Call::Check => false,
         }
     }
@@ -406,6 +415,8 @@ impl Possible {
             Call::Fail(token, outcome) if held(*token) && open => {
                 Some(named(*token, self.settled(Standing::Failed, Some(outcome.clone()), now_ms)))
             }
+            Call::Release(token) if held(*token) && self.resumed => (self.standing == Standing::InProgress)
+                .then(|| named(*token, self.settled(Standing::Uncertain, None, now_ms))),
             Call::Release(token) if held(*token) && open => {
                 Some(named(*token, self.settled(Standing::Vacant, None, now_ms)))
             }

@@ -28,7 +28,8 @@ struct Found {
 /// A request for somebody's approval.
 struct Request {
     approval: Option<Box<str>>,
-    call: Box<str>,
+    /// The id of the call; `None` where the call has none.
+    call: Option<Box<str>>,
     /// Where the request repeats the call.
     tool: Option<Box<str>>,
     decided: Option<bool>,
@@ -54,9 +55,8 @@ impl Reader {
 
     fn finish(mut self) -> Calls {
         for request in &self.requests {
-            let names = |call: &Call| {
-                call.id.as_deref() == Some(&request.call) && request.tool.as_ref().is_none_or(|tool| *tool == call.tool)
-            };
+            let names =
+                |call: &Call| call.id == request.call && request.tool.as_ref().is_none_or(|tool| *tool == call.tool);
             for found in self.calls.iter_mut().filter(|found| names(&found.call)) {
                 found.call.consent = state::consent(found.call.consent, request.decided);
             }
@@ -138,7 +138,8 @@ impl Reader {
         if value.get("providerExecuted").and_then(Value::as_bool) == Some(true) {
             return Ok(());
         }
-        let input = value.get("input");
+        // `args` before version 5: a call is not read as one without arguments.
+        let input = value.get("input").or_else(|| value.get("args"));
         let shape = match input {
             Some(Value::String(_)) => Shape::AiSdkProvider,
             _ => Shape::AiSdk,
@@ -149,6 +150,11 @@ impl Reader {
 
     fn chat_call(&mut self, value: &Value) -> Result<()> {
         let function = value.get("function").unwrap_or(&Value::Null);
+        if value.get("id").is_none() && function.get("arguments").is_none() {
+            return Err(Error::bad_input(
+                "a function without an id and without `arguments` is a tool's definition, not a call",
+            ));
+        }
         let taken = meta::arguments(function.get("arguments"), None);
         self.call(Shape::OpenAiChat, function.get("name"), value.get("id"), taken)
     }
@@ -203,7 +209,7 @@ impl Reader {
             }
             if text(call, "name") == Some(state::ADK_CONFIRMATION) {
                 let of = state::adk_original(call);
-                self.request(text(call, "id"), of, None);
+                self.request(text(call, "id"), of.and_then(|of| text(of, "id")), of.and_then(|of| text(of, "name")));
                 return Ok(true);
             }
             self.call(shape, call.get("name"), call.get("id"), meta::arguments(call.get("args"), None))?;
@@ -319,7 +325,8 @@ impl Reader {
         self.ended = true;
         let answers = |call: &Call| match id {
             Some(id) => call.id.as_deref() == Some(id) && name.is_none_or(|name| *call.tool == *name),
-            None => call.id.is_none() && name.is_some_and(|name| *call.tool == *name),
+            // Google's SDKs answer without the id that the call has.
+            None => name.is_some_and(|name| *call.tool == *name),
         };
         let open = |found: &&Found| !found.call.answered && answers(&found.call);
         let Some(turn) = self.calls.iter().rfind(open).map(|found| found.turn) else { return };
@@ -329,10 +336,12 @@ impl Reader {
     }
 
     pub(super) fn request(&mut self, approval: Option<&str>, call: Option<&str>, tool: Option<&str>) {
-        let Some(call) = call else { return };
+        if call.is_none() && tool.is_none() {
+            return;
+        }
         self.requests.push(Request {
             approval: approval.map(Box::from),
-            call: call.into(),
+            call: call.map(Box::from),
             tool: tool.map(Box::from),
             decided: None,
         });

@@ -233,8 +233,15 @@ impl Reply {
         key: &Key,
         args: ArgsDigest,
     ) -> Self {
-        let denied = refused || approval.is_some_and(|approval| approval.state == ApprovalState::Denied);
-        let mut reply = Reply::plain(call, if denied { Status::Denied } else { Status::AwaitingApproval });
+        let status = match approval.map(|approval| approval.state) {
+            _ if refused => Status::Denied,
+            Some(ApprovalState::Denied) => Status::Denied,
+            Some(ApprovalState::Withdrawn | ApprovalState::Expired) => Status::Expired,
+            Some(ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Spent) | None => {
+                Status::AwaitingApproval
+            }
+        };
+        let mut reply = Reply::plain(call, status);
         reply.ticket = Some(Ticket::Approval(approval.map(|approval| approval.id), key.clone(), args));
         reply
     }

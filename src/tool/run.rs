@@ -204,6 +204,10 @@ fn key(tool: &Tool, call: &Call, scope: &Scope, run: &str, selection: &Selection
     match (tool.class, tool.rule) {
         // A read has no action of its own; it is named within its run.
         (Class::Read, _) | (_, Rule::Run) => Key::tool(&scope.run(run)?, call.tool(), selection),
+        (_, Rule::Business) if scope.run_name().is_some() => {
+            Err(Error::bad_input("the scope names a run, and a business action reaches over all runs")
+                .next("give the scope without a run"))
+        }
         (_, Rule::Business) => Key::tool(scope, call.tool(), selection),
         (_, Rule::Call) => {
             let id = call.action_id().ok_or_else(|| {

@@ -50,11 +50,10 @@ pub(super) fn consent(so_far: Consent, decided: Option<bool>) -> Consent {
 /// The call by which Google's ADK asks a person to confirm another call. It is no tool.
 pub(super) const ADK_CONFIRMATION: &str = "adk_request_confirmation";
 
-/// The id of the call that a confirmation is asked for.
-pub(super) fn adk_original(call: &Value) -> Option<&str> {
+/// The call that a confirmation is asked for.
+pub(super) fn adk_original(call: &Value) -> Option<&Value> {
     let args = call.get("args")?;
-    let original = args.get("originalFunctionCall").or_else(|| args.get("original_function_call"))?;
-    text(original, "id")
+    args.get("originalFunctionCall").or_else(|| args.get("original_function_call"))
 }
 
 /// ADK answers a call that waits for its confirmation with an error of its own. It is not the

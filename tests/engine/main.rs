@@ -24,6 +24,7 @@ mod outcome;
 mod probe;
 mod races;
 mod recovery;
+mod resend;
 mod retention;
 mod sessions;
 mod settle;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use onceledger::testkit::Disk;
 use onceledger::{
-    Claim, Claimed, Error, ErrorKind, Ledger, Options, PastWhat, Recovery, Resolved, Settled, Settlement,
+    Claim, Claimed, Error, ErrorKind, Ledger, Options, PastWhat, Recovery, Resolved, Settled, Settlement, Transacted,
 };
 use parking_lot::Mutex;
 
@@ -486,4 +486,90 @@ fn a_held_lock_is_a_living_holder_whatever_the_boot_id_says() {
         drop(ticket);
         assert_eq!(standing(&place.open(), "k"), "done");
     });
+}
+
+/// P7: a look at the session of one member takes everything that this left, for members judged before it too: all
+/// looks come first.
+#[test]
+fn p7_a_transaction_looks_before_it_judges() {
+    for order in [["b", "a"], ["a", "b"]] {
+        let place = Place::memory();
+        let theirs = place.stranger().create(&place.path).unwrap();
+        let held = grant(&theirs, &resend("a"));
+        let ticket = held.ticket();
+        drop(held);
+        let other = grant(&theirs, &resend("b")).into_ticket();
+        theirs.tick();
+        theirs.close().unwrap();
+        let ledger = place.open();
+        assert_eq!((standing(&ledger, "a"), standing(&ledger, "b")), ("uncertain", "in_progress"));
+        ticket.leave(well()).unwrap();
+        drop((ticket, other));
+        let [first, second] = order.map(resend);
+        let transacted = ledger.transaction().claim(first).claim(second).commit().unwrap();
+        let told = past(&ledger, "a");
+        assert!(matches!(transacted, Transacted::Refused(_)), "{order:?}: granted what is done: {told:?}");
+        assert_eq!(standing(&ledger, "a"), "done");
+    }
+}
+
+/// P4: evidence that a transaction finds as it looks is in the history.
+#[test]
+fn p4_evidence_that_a_transaction_takes_is_in_the_history() {
+    let place = Place::memory();
+    let theirs = place.stranger().create(&place.path).unwrap();
+    let a = grant(&theirs, &claim("a")).into_ticket();
+    let b = grant(&theirs, &resend("b")).into_ticket();
+    theirs.close().unwrap();
+    let ledger = place.open();
+    let not_done = onceledger::Verdict::NotDone;
+    let forced = ledger.resolve_token(&key("a"), a.token(), not_done, "ana", "looked", true).unwrap();
+    assert_eq!(forced, Resolved::Applied);
+    a.leave(well()).unwrap();
+    drop((a, b));
+    let transacted = ledger.transaction().claim(claim("a")).claim(resend("b")).commit().unwrap();
+    let told = past(&ledger, "a");
+    assert!(told.iter().any(|(_, what)| *what == PastWhat::LateDone), "{told:?}");
+    drop(transacted);
+}
+
+/// P7: the ledger is closed between a transaction's commit and the look at its answer: its cells stand, so nobody is
+/// told that nothing was written.
+#[test]
+fn p7_a_committed_transaction_is_not_told_as_one_that_was_not() {
+    let place = Place::memory();
+    let ledger = place.create();
+    let transaction = ledger.transaction().claim(claim("a")).expect_absent("budget").set_cell("budget", "21");
+    let mut future = Box::pin(transaction.commit_async());
+    assert!(poll(future.as_mut(), Waker::noop()).is_pending());
+    ledger.tick();
+    ledger.close().unwrap();
+    assert_eq!(block_on(future).unwrap_err().kind(), ErrorKind::Unknown);
+    let ledger = place.open();
+    assert!(ledger.cell("budget").unwrap().is_some());
+    assert_eq!(standing(&ledger, "a"), "vacant");
+}
+
+/// P14: the ledger closes while a transaction's grants are taken out of its answer: all of them are given back.
+#[test]
+fn p14_a_closing_while_grants_are_taken_leaves_none_in_doubt() {
+    const COUNT: usize = 300;
+    for round in 0..60 {
+        let place = Place::memory();
+        let ledger = place.create();
+        let claims = (0..COUNT).map(|at| claim(at.to_string()));
+        let mut future = Box::pin(claims.fold(ledger.transaction(), onceledger::Transaction::claim).commit_async());
+        assert!(poll(future.as_mut(), Waker::noop()).is_pending());
+        ledger.tick();
+        let answer = std::thread::scope(|scope| {
+            let closer = ledger.clone();
+            scope.spawn(move || closer.close().unwrap());
+            (0..round * 8).for_each(|_| std::hint::spin_loop());
+            block_on(future)
+        });
+        let failed = answer.is_err();
+        drop((answer, ledger));
+        let doubts = place.open().uncertain().unwrap().len();
+        assert!(!failed || doubts == 0, "round {round}: {doubts} of {COUNT} in doubt, and no effect began");
+    }
 }

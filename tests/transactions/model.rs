@@ -38,6 +38,8 @@ pub struct KeyState {
     amount: u8,
     resend: bool,
     first_attempt_s: u64,
+    /// Whether its grant is a resend: an attempt before it may have had its effect.
+    resumed: bool,
     /// Late time since when it is settled or vacant.
     since: u64,
 }
@@ -210,6 +212,7 @@ impl Model {
             amount: ask.body.0,
             resend: ask.resend,
             first_attempt_s,
+            resumed: before.is_some_and(|state| state.standing == Standing::Uncertain),
             since: 0,
         };
         self.keys.insert(ask.key, state);
@@ -238,6 +241,11 @@ impl Model {
                 *state = KeyState { standing: Standing::Done, outcome: outcome.into(), since: late, ..state.clone() };
                 Settled::Applied
             }
+            (Standing::InProgress, None) if state.resumed => {
+                state.standing = Standing::Uncertain;
+                Settled::Applied
+            }
+            (Standing::Uncertain, None) if state.resumed => Settled::Same,
             (Standing::InProgress | Standing::Uncertain, None) => {
                 *state = KeyState { standing: Standing::Vacant, since: late, ..state.clone() };
                 self.give_back(token);

@@ -141,7 +141,7 @@ fn decide(
 ) -> Result<i32, Failure> {
     let ledger = open(args)?;
     let decision = decide(&ledger, ApprovalId::from_number(id))?;
-    ledger.close()?;
+    output::close(ledger);
     let (approval, sentence) = match decision {
         Decision::Applied(approval) => {
             let sentence = format!("{id}: {word}{}", still(&approval, word));
@@ -205,7 +205,7 @@ pub fn approvals(args: &ApprovalsArgs) -> Result<i32, Failure> {
         rows.push(line.row());
         Ok(())
     })?;
-    ledger.close()?;
+    output::close(ledger);
     if !args.ledger.json {
         output::table(&["ID", "STATE", "DEADLINE", "KEY", "SCOPE", "LABEL", "SHOWN"], rows)?;
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use onceledger::tool::{Class, Reply, Status, ToolBook};
-use onceledger::{Answer, Key, Ledger, Scope};
+use onceledger::{Answer, EffectError, Key, Ledger, Scope};
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -80,9 +80,7 @@ pub fn calls(args: &CallsArgs) -> Result<i32, Failure> {
     let Work { printer, tally, stop, .. } = work;
     let printed = printer.finish();
     let tally = tally.into_inner();
-    if let Err(error) = ledger.close() {
-        output::note(&format!("everything is recorded, but closing failed: {error}"));
-    }
+    output::close(ledger);
     summary(&tally, &input);
     printed?;
     if stop.is_asked() {
@@ -171,6 +169,11 @@ impl Work<'_> {
         let mut ran = Ran::default();
         let call = &asked.call;
         let reply = self.book.run(self.ledger, call, &self.scope, &self.args.run, |permit| {
+            // It may have waited for another call's end since the last look.
+            if self.stop.is_asked() {
+                ran.code = Some(exit::NOT_STARTED);
+                return Err(EffectError::not_applied("a signal came before it was started"));
+            }
             let (class, shell) =
                 self.book.get(call.tool()).map_or((Class::Effect, None), |tool| (tool.class(), tool.command()));
             command::run(class, shell, permit, self.ledger, &mut ran)

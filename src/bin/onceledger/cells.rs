@@ -117,7 +117,7 @@ pub fn cell(command: &CellCommand) -> Result<i32, Failure> {
 fn get(args: &GetArgs) -> Result<i32, Failure> {
     let ledger = open(&args.ledger)?;
     let cell = ledger.cell(&args.name)?;
-    ledger.close()?;
+    output::close(ledger);
     if args.ledger.json {
         let (version, value) = cell.as_ref().map(|cell| (cell.version, &cell.value)).unzip();
         output::object(&CellLine::new(&args.name, version, value))?;
@@ -158,7 +158,7 @@ fn change(args: &LedgerArgs, name: &str, expect: Expectation, value: Option<&Out
         None => transaction.delete_cell(name),
     };
     let transacted = transaction.commit()?;
-    ledger.close()?;
+    output::close(ledger);
     let committed = match transacted {
         Transacted::Committed(committed) => committed,
         Transacted::Refused(refused) => return Err(stale(name, expect, &refused)),

@@ -127,8 +127,12 @@ fn result(stdout: Captured) -> Outcome {
 
 /// The result of a final failure: its output, or else what it said on stderr.
 fn failure(code: i32, stdout: Captured, ran: &Ran) -> Outcome {
-    if stdout.as_ref().is_none_or(|stdout| !stdout.trim_ascii().is_empty()) {
-        return result(stdout);
+    match stdout {
+        None => {
+            return Outcome::text(format!("exit code {code}; the command's output was over 16 MiB and was not kept"));
+        }
+        Some(bytes) if !bytes.trim_ascii().is_empty() => return result(Some(bytes)),
+        Some(_) => {}
     }
     match tail(&ran.stderr) {
         said if said.is_empty() => Outcome::text(format!("exit code {code}")),

@@ -173,6 +173,13 @@ pub fn object(value: &impl Serialize) -> Result<(), Failure> {
     bytes(format!("{text}\n").as_bytes())
 }
 
+/// Closes a ledger at the end of a command. What was done is on disk by then: a failure is no failure of that.
+pub fn close(ledger: onceledger::Ledger) {
+    if let Err(error) = ledger.close() {
+        note(&format!("everything is recorded, but closing failed: {error}"));
+    }
+}
+
 /// Prints a line for people on stderr.
 pub fn note(text: &str) {
     // With stderr closed there is nobody to tell.

@@ -67,16 +67,14 @@ pub fn run(args: &RunArgs) -> Result<i32, Failure> {
             match ran {
                 Ran::Ended(ended) => settle(args, &ticket, ended),
                 Ran::NotStarted { why, not_found } => {
-                    give_back(args, &ticket, &why)?;
+                    let now = give_back(args, &ticket, &why)?;
                     let code = if not_found { exit::NOT_FOUND } else { exit::NOT_STARTED };
-                    Err(Failure {
-                        code,
-                        kind: "not_started",
-                        message: format!(
-                            "{why}; the key {} is free again: check the program and run it again",
-                            ticket.key()
-                        ),
-                    })
+                    let key = ticket.key();
+                    let message = match now {
+                        Standing::Uncertain => format!("{why}; the key {key} is uncertain as it was before"),
+                        _ => format!("{why}; the key {key} is free again: check the program and run it again"),
+                    };
+                    Err(Failure { code, kind: "not_started", message })
                 }
                 Ran::Stopped => {
                     give_back(args, &ticket, "stopped by a signal before the program began")?;
@@ -147,7 +145,7 @@ fn ask(args: &RunArgs, claim: &Claim, signals: &Signals) -> Result<Asked, Failur
         match (claimed, until) {
             (Claimed::InProgress(holder), Some(until)) if Instant::now() < until => {
                 let watch = ledger.watch(&holder);
-                ledger.close()?;
+                output::close(ledger);
                 wait_for(watch.as_ref(), &holder, until);
                 waited = true;
             }
@@ -286,26 +284,25 @@ fn tell(args: &RunArgs, line: RunLine, message: &str) -> Result<(), Failure> {
 /// Closes a ledger in which everything is recorded: a failure costs the next open some time only.
 fn close(ledger: Ledger) {
     ledger.tick();
-    if let Err(error) = ledger.close() {
-        output::note(&format!("everything is recorded, but closing failed: {error}"));
-    }
+    output::close(ledger);
 }
 
-/// Records a claim whose program never ran.
-fn give_back(args: &RunArgs, ticket: &Ticket, why: &str) -> Result<(), Failure> {
+/// Records a claim whose program never ran, and says what its key is now.
+fn give_back(args: &RunArgs, ticket: &Ticket, why: &str) -> Result<Standing, Failure> {
     let settlement = Settlement::not_applied(why);
     let left = ticket.leave(settlement.clone());
     let ledger = match options(&args.ledger).open(&args.ledger.path) {
         Ok(ledger) => ledger,
-        Err(error) if error.kind() == ErrorKind::Locked && left.is_ok() => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::Locked && left.is_ok() => return Ok(Standing::Vacant),
         Err(error) => return Err(error.into()),
     };
     let settled = ticket.settle(&ledger, settlement)?;
     if let Settled::Lost(view) = settled {
         output::note(&format!("{}: the claim was decided meanwhile: it is {}", ticket.key(), view.standing()));
     }
+    let now = ledger.check(ticket.key())?.standing();
     close(ledger);
-    Ok(())
+    Ok(now)
 }
 
 /// What an exit means for the claim.
@@ -314,6 +311,8 @@ enum Means {
     Done,
     Final,
     NotApplied,
+    /// The same of a resend: the attempt before it is uncertain as it was.
+    Resent,
     Unknown,
 }
 
@@ -331,7 +330,7 @@ impl Means {
         let settlement = match self {
             Means::Done => Settlement::done(ended.outcome()),
             Means::Final => Settlement::failed(ended.outcome().as_error()),
-            Means::NotApplied => return Settlement::not_applied(ended.words()),
+            Means::NotApplied | Means::Resent => return Settlement::not_applied(ended.words()),
             Means::Unknown => return Settlement::uncertain(ended.words()),
         };
         ended.code.map_or(settlement.clone(), |code| settlement.exit_code(code))
@@ -342,7 +341,7 @@ impl Means {
             Means::Done => Standing::Done,
             Means::Final => Standing::Failed,
             Means::NotApplied => Standing::Vacant,
-            Means::Unknown => Standing::Uncertain,
+            Means::Resent | Means::Unknown => Standing::Uncertain,
         }
     }
 
@@ -351,14 +350,14 @@ impl Means {
             Means::Done => PastWhat::Done,
             Means::Final => PastWhat::Failed,
             Means::NotApplied => PastWhat::Released,
-            Means::Unknown => PastWhat::Uncertain,
+            Means::Resent | Means::Unknown => PastWhat::Uncertain,
         }
     }
 }
 
 /// Records how the program ended, first in the session file, then in the ledger.
 fn settle(args: &RunArgs, ticket: &Ticket, ended: Ended) -> Result<i32, Failure> {
-    let means = Means::of(args, ended.code);
+    let mut means = Means::of(args, ended.code);
     let settlement = means.settlement(&ended);
     let left = ticket.leave(settlement.clone());
     pause::at("after-leave");
@@ -395,6 +394,9 @@ fn settle(args: &RunArgs, ticket: &Ticket, ended: Ended) -> Result<i32, Failure>
     if let Some(detail) = ledger.show(ticket.key())? {
         // Somebody may have been granted the key since it was given back.
         let ours = detail.token == ticket.token();
+        if ours && means == Means::NotApplied && detail.view.standing() == Standing::Uncertain {
+            means = Means::Resent;
+        }
         line.key = if ours { KeyLine::new(&detail) } else { line.key };
     }
     line.key.standing = means.standing().name();
@@ -461,6 +463,10 @@ fn report(args: &RunArgs, ticket: &Ticket, means: Means, ended: Ended, mut line:
     match means {
         Means::Unknown => {
             let why = format!("the program ended with {words}, which no option names.");
+            uncertain_now(args, line, ticket.token(), ticket.key(), &why)
+        }
+        Means::Resent => {
+            let why = format!("this attempt was not applied ({words}), and the one before it is as it was.");
             uncertain_now(args, line, ticket.token(), ticket.key(), &why)
         }
         Means::NotApplied => {

@@ -17,7 +17,7 @@ pub fn show(args: &KeyedArgs) -> Result<i32, Failure> {
     let key = Named::find(args.digits.as_deref(), &args.key)?;
     let ledger = open(&args.ledger)?;
     let line = ledger.show(&key)?.as_ref().map_or_else(|| KeyLine::vacant(&key), KeyLine::new);
-    ledger.close()?;
+    output::close(ledger);
     if args.ledger.json {
         output::object(&line)?;
     } else {
@@ -68,12 +68,12 @@ pub fn list(args: &ListArgs) -> Result<i32, Failure> {
             found.push(row(&KeyLine::new(detail)));
             Ok(())
         })?;
-        ledger.close()?;
+        output::close(ledger);
         output::table(&["KEY", "STANDING", "TOKEN", "ATTEMPT", "SINCE", "SCOPE", "LABEL"], found)?;
         return Ok(DONE);
     }
     each(&ledger, args, |detail| output::object(&KeyLine::new(detail)))?;
-    ledger.close()?;
+    output::close(ledger);
     Ok(DONE)
 }
 
@@ -143,7 +143,7 @@ pub fn history(args: &KeyedArgs) -> Result<i32, Failure> {
     let key = Named::find(args.digits.as_deref(), &args.key)?;
     let ledger = open(&args.ledger)?;
     let lines: Vec<PastLine> = ledger.history(&key)?.iter().map(PastLine::new).collect();
-    ledger.close()?;
+    output::close(ledger);
     if args.ledger.json {
         lines.iter().try_for_each(output::object)?;
     } else {
@@ -209,7 +209,7 @@ impl StatsLine {
 pub fn stats(args: &PlainArgs) -> Result<i32, Failure> {
     let ledger = open(&args.ledger)?;
     let line = StatsLine::new(&ledger.stats()?);
-    ledger.close()?;
+    output::close(ledger);
     if args.ledger.json {
         output::object(&line)?;
     } else {

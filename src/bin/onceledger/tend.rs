@@ -33,7 +33,7 @@ fn options(ledger: &LedgerArgs) -> Options {
 pub fn init(args: &InitArgs) -> Result<i32, Failure> {
     let ledger = options(&args.ledger).create(&args.ledger.path)?;
     let epoch = ledger.stats()?.epoch;
-    ledger.close()?;
+    output::close(ledger);
     let path = args.ledger.path.display().to_string();
     tell(&args.ledger, &FileLine { ledger: path.clone(), epoch }, &format!("created {path}"))
 }
@@ -41,7 +41,7 @@ pub fn init(args: &InitArgs) -> Result<i32, Failure> {
 pub fn adopt(args: &AdoptArgs) -> Result<i32, Failure> {
     let ledger = options(&args.ledger).adopt(&args.ledger.path, &args.by, &args.why)?;
     let epoch = ledger.stats()?.epoch;
-    ledger.close()?;
+    output::close(ledger);
     let path = args.ledger.path.display().to_string();
     let sentence = format!("adopted {path}: epoch {epoch}. Claims that only a newer copy knew may run again");
     tell(&args.ledger, &FileLine { ledger: path, epoch }, &sentence)
@@ -67,7 +67,7 @@ pub fn resolve(args: &ResolveArgs) -> Result<i32, Failure> {
     let ledger = open(&args.ledger)?;
     let resolved = ledger.resolve_token(&key, token, verdict, &args.by, &args.why, args.force)?;
     let detail = ledger.show(&key)?;
-    ledger.close()?;
+    output::close(ledger);
     if let Resolved::Stale(view) = resolved {
         let stands = detail.map_or_else(
             || "nothing is known of it".to_owned(),
@@ -134,7 +134,7 @@ pub fn sweep(args: &SweepArgs) -> Result<i32, Failure> {
             break;
         }
     }
-    ledger.close()?;
+    output::close(ledger);
     let sentence = format!(
         "forgot {} keys and {} outcomes; removed {} rows of the log, moved {} keys",
         line.keys, line.bodies, line.rows, line.moved
@@ -153,7 +153,7 @@ struct VerifiedLine {
 pub fn verify(args: &PlainArgs) -> Result<i32, Failure> {
     let ledger = open(&args.ledger)?;
     let verified = ledger.verify()?;
-    ledger.close()?;
+    output::close(ledger);
     let line = VerifiedLine { rows: verified.rows, bodies: verified.bodies, body_bytes: verified.body_bytes };
     let sentence =
         format!("{} rows and {} outcomes ({} bytes) are as written", line.rows, line.bodies, line.body_bytes);
