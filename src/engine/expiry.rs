@@ -33,16 +33,18 @@ pub struct Swept {
     pub moved: u64,
 }
 
-/// When a key settled (late time in seconds), and where it is.
+/// When a key settled (late time in seconds, 18 hours in a chunk), and where it is.
 impl Item for (u32, SlotId) {
-    type Packed = Self;
+    type Packed = [u8; 6];
 
-    fn pack(self, _base: Self) -> Option<Self> {
-        Some(self)
+    fn pack(self, base: Self) -> Option<[u8; 6]> {
+        let [a, b] = u16::try_from(self.0.checked_sub(base.0)?).ok()?.to_le_bytes();
+        let [c, d, e, f] = self.1.to_bytes();
+        Some([a, b, c, d, e, f])
     }
 
-    fn unpack(packed: Self, _base: Self) -> Self {
-        packed
+    fn unpack([a, b, c, d, e, f]: [u8; 6], base: Self) -> Self {
+        (base.0 + u32::from(u16::from_le_bytes([a, b])), SlotId::from_bytes([c, d, e, f]))
     }
 }
 

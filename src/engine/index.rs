@@ -32,6 +32,16 @@ const SLOT_BITS: u32 = 32 - SHARD_BITS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId(u32);
 
+impl SlotId {
+    pub fn to_bytes(self) -> [u8; 4] {
+        self.0.to_le_bytes()
+    }
+
+    pub fn from_bytes(bytes: [u8; 4]) -> Self {
+        SlotId(u32::from_le_bytes(bytes))
+    }
+}
+
 /// The whole index.
 pub(crate) struct Index {
     shards: Box<[CachePadded<Shard>]>,

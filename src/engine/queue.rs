@@ -24,17 +24,20 @@ pub(crate) trait Item: Copy {
     fn unpack(packed: Self::Packed, base: Self) -> Self;
 }
 
-/// A time and a row, both of which mostly rise.
+/// A time and a row, both of which mostly rise: 24 bits of milliseconds are four hours, and no chunk of
+/// bodies that lie close together spans 65,536 rows.
 impl Item for (u64, u64) {
-    type Packed = (u32, u32);
+    type Packed = [u8; 5];
 
-    fn pack(self, base: Self) -> Option<(u32, u32)> {
-        let close = |number: u64, base: u64| u32::try_from(number.checked_sub(base)?).ok();
-        Some((close(self.0, base.0)?, close(self.1, base.1)?))
+    fn pack(self, base: Self) -> Option<[u8; 5]> {
+        let time = self.0.checked_sub(base.0).filter(|time| *time < 1 << 24)?;
+        let row = u16::try_from(self.1.checked_sub(base.1)?).ok()?;
+        let ([a, b, c, ..], [d, e]) = (time.to_le_bytes(), row.to_le_bytes());
+        Some([a, b, c, d, e])
     }
 
-    fn unpack((time, row): (u32, u32), base: Self) -> Self {
-        (base.0 + u64::from(time), base.1 + u64::from(row))
+    fn unpack([a, b, c, d, e]: [u8; 5], base: Self) -> Self {
+        (base.0 + u64::from(u32::from_le_bytes([a, b, c, 0])), base.1 + u64::from(u16::from_le_bytes([d, e])))
     }
 }
 
@@ -119,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn a_row_takes_eight_bytes_for_as_long_as_it_is_close() {
+    fn a_row_takes_five_bytes_for_as_long_as_it_is_close() {
         let mut queue = Queue::default();
-        let limit = u64::from(u32::MAX);
-        for item in [(5, 5), (5 + limit, 5), (5, 5 + limit), (6 + limit, 5 + limit), (0, u64::MAX), (u64::MAX, 0)] {
-            queue.push(item);
-        }
-        assert_eq!(queue.chunks.iter().map(|chunk| chunk.items.len()).collect::<Vec<_>>(), [3, 1, 1, 1]);
-        assert_eq!(queue.iter().last(), Some((u64::MAX, 0)));
+        let (time, row) = ((1 << 24) - 1, u64::from(u16::MAX));
+        let close = [(5, 5), (5 + time, 5), (5, 5 + row)];
+        let far = [(6 + time, 5), (6 + time, 6 + row), (0, u64::MAX), (u64::MAX, 0), (5 + (1 << 32), 1)];
+        close.into_iter().chain(far).for_each(|item| queue.push(item));
+        assert_eq!(queue.chunks.iter().map(|chunk| chunk.items.len()).collect::<Vec<_>>(), [3, 1, 1, 1, 1, 1]);
+        assert!(queue.iter().eq(close.into_iter().chain(far)));
     }
 }

@@ -168,10 +168,12 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
         if is_abandoned(&request) {
             continue;
         }
+        let before = turn.pen.batch.bytes();
         match turn.decide(&mut request) {
             Ok(Decided::Answer(reply)) => answers.push(request, Ok(reply)),
             Ok(Decided::Park) => turn.park(request),
-            Err(error) if is_fatal(&error) => {
+            // What an error cut off half-way is not committed, whatever the error.
+            Err(error) if is_fatal(&error) || turn.pen.batch.bytes() != before => {
                 let rest = answers.into_requests().chain([request]).chain(requests);
                 return fail(core, pen, &error, ErrorKind::Storage, rest.collect());
             }
