@@ -359,3 +359,17 @@ fn a_record_is_the_same_after_its_words() {
     assert_eq!(PackedRule::new(RecoveryRule::Resend(0)).rule(), RecoveryRule::Hold);
     assert_eq!(PackedRule::new(RecoveryRule::Resend(u32::MAX)).rule(), RecoveryRule::Resend(u32::MAX - 1));
 }
+
+#[test]
+fn a_form_is_one_byte_and_a_mark_comes_and_goes() {
+    for kind in [Kind::Json, Kind::Text, Kind::Binary] {
+        for error in [false, true] {
+            let form = Form::new(kind, error);
+            let marked = form.marked().marked();
+            assert_eq!((marked.is_marked(), form.is_marked(), marked.unmarked()), (true, false, form));
+            for form in [form, marked] {
+                assert_eq!((form.kind(), form.is_error(), Form::from_code(form.code())), (kind, error, form));
+            }
+        }
+    }
+}
