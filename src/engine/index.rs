@@ -111,7 +111,8 @@ type Body = RwLock<Option<(u64, Outcome)>>;
 /// Slots of the first group of chunks.
 const FIRST_GROUP_BITS: u32 = 5;
 const GROUP_CHUNKS: u32 = 1 << GROUP_CHUNK_BITS;
-const GROUP_CHUNK_BITS: u32 = 4;
+// Fewer where schedules are explored: the stacks there are small.
+const GROUP_CHUNK_BITS: u32 = if cfg!(onceledger_shuttle) { 3 } else { 4 };
 const CHUNKS: usize = ((SLOT_BITS - FIRST_GROUP_BITS + 1) * GROUP_CHUNKS) as usize;
 
 #[inline]
