@@ -383,8 +383,9 @@ pub(crate) fn decide(record: Option<&Record>, ask: &Ask, now: Now, holder: Holde
         }),
         Ask::Release { token } => held(record, token, |record| match record.standing {
             Stored::InProgress | Stored::Uncertain(_) => Decision::Apply,
-            Stored::Vacant if equal_release(record) => Decision::Same,
-            Stored::Vacant | Stored::Done | Stored::Failed => Decision::Lost,
+            // It was released under this token, or resolved as not done: a release says the same again.
+            Stored::Vacant => Decision::Same,
+            Stored::Done | Stored::Failed => Decision::Lost,
         }),
         Ask::Doubt { token } => held(record, token, |record| match record.standing {
             Stored::InProgress => Decision::Apply,
@@ -403,12 +404,6 @@ pub(crate) fn decide(record: Option<&Record>, ask: &Ask, now: Now, holder: Holde
             None => Decision::Stands(Seen::Vacant),
         },
     }
-}
-
-/// A vacant record under the same token was released or resolved as not done: a release says the
-/// same again.
-fn equal_release(record: &Record) -> bool {
-    record.standing == Stored::Vacant
 }
 
 /// Judges what only the grant's own holder may do.
