@@ -145,14 +145,13 @@ impl Grant {
     pub(crate) fn new(core: Arc<Core>, key: Key, granted: Granted) -> Result<Self> {
         core.session.hold(granted.token);
         // After: an opening that comes later than this look finds the token living.
-        if let Err(error) = core.check_open() {
-            core.session.let_go(granted.token);
-            core.give_back(Ok(Reply::Granted(granted)));
-            // Where storage failed since, the grant is on disk.
-            let is_storage = error.kind() == ErrorKind::Storage;
-            return Err(if is_storage { error.again(ErrorKind::Unknown) } else { error });
-        }
-        Ok(Grant { core, key, token: granted.token, attempt: granted.attempt, live: true })
+        let open = core.check_open();
+        let grant = Grant { core, key, token: granted.token, attempt: granted.attempt, live: true };
+        let Err(error) = open else { return Ok(grant) };
+        grant.give_back();
+        // Where storage failed since, the grant is on disk.
+        let is_storage = error.kind() == ErrorKind::Storage;
+        Err(if is_storage { error.again(ErrorKind::Unknown) } else { error })
     }
 
     /// Gives the key back: nobody was told of this grant.

@@ -14,7 +14,7 @@ use crate::engine::anchor::{ADOPT, AnchorFile, Paths};
 use crate::engine::clock::Times;
 use crate::engine::codec::{Anchor, AnchorState, Meta};
 use crate::engine::core::{Core, Parts};
-use crate::engine::event::{AdoptedEvent, DoubtEvent, Event, Reason, SessionEvent};
+use crate::engine::event::{AdoptedEvent, DoubtEvent, Event, Reason};
 use crate::engine::files::{Disk, DiskFile, FileSystem, HeldLock, LockKind, Mode, Node};
 use crate::engine::index::{Index, KeyDigest};
 use crate::engine::scan::scan;
@@ -459,29 +459,20 @@ fn settle_sessions(turn: &mut Turn<'_>) -> Result<Vec<std::path::PathBuf>> {
     let (disk, folder) = (&*core.disk, &core.paths.sessions);
     let files = session::list(disk, folder)?;
     forget_sessions(turn, &files);
-    let events: Vec<SessionEvent> = turn.pen.sessions.values().map(|row| row.event.clone()).collect();
+    let sessions: Vec<(u64, [u8; 16])> =
+        turn.pen.sessions.iter().map(|(number, row)| (*number, row.event.id)).collect();
     let mut dead = Vec::new();
-    for event in &events {
-        let number = event.number;
+    for (number, id) in &sessions {
+        let own = *number == turn.pen.own;
         // Before the look: whoever let go by now has left what it had to say, and the look finds it.
-        let unliving = if number == turn.pen.own { unliving(turn) } else { Vec::new() };
-        let sight = session::look(disk, folder, &event.id, &event.boot_id, &core.boot_id)?;
-        for left in &sight.left {
-            turn.take_left(left)?;
+        let unliving = if own { unliving(turn) } else { Vec::new() };
+        if turn.look_whole(*number)? == Holder::Gone {
+            dead.push(*id);
         }
-        if number == turn.pen.own {
-            core.session.took(sight.left.len());
-            end_unliving(turn, unliving)?;
-            continue;
-        }
-        core.seen_session(number, sight.holder);
-        if sight.holder == Holder::Gone {
-            turn.end_session(number)?;
-            dead.push(event.id);
-        }
+        end_unliving(turn, unliving)?;
     }
     // A file whose session is in no row was never granted anything.
-    let known = |id: &[u8; 16]| *id == core.session.head.id || events.iter().any(|event| event.id == *id);
+    let known = |id: &[u8; 16]| *id == core.session.head.id || sessions.iter().any(|(_, known)| known == id);
     for (_, id) in files.iter().filter(|(_, id)| !known(id)) {
         if session::look(disk, folder, id, &[0; 16], &core.boot_id)?.holder == Holder::Gone {
             dead.push(*id);

@@ -95,7 +95,9 @@ impl Turn<'_> {
         };
         let core = self.core;
         let sight = session::look(&*core.disk, &core.paths.sessions, &row.event.id, &row.event.boot_id, &core.boot_id)?;
-        core.seen_session(session, sight.holder);
+        if session != self.pen.own {
+            core.seen_session(session, sight.holder);
+        }
         Ok(sight)
     }
 
@@ -476,8 +478,8 @@ impl Turn<'_> {
         Ok(Reply::Applied)
     }
 
-    /// Looks at a foreign session: takes what it left, and records its end for every open claim.
-    fn look_whole(&mut self, session: u64) -> Result<Holder> {
+    /// Looks at a session: takes what it left, and records its end for every open claim.
+    pub fn look_whole(&mut self, session: u64) -> Result<Holder> {
         let sight = self.look_at(session)?;
         for left in &sight.left {
             self.take_left(left)?;

@@ -28,7 +28,7 @@ pub(crate) struct Session {
     file: Mutex<OpenFile>,
     /// Tokens with a living grant or ticket: how many, and whether one has said how the claim ended.
     living: Mutex<HashMap<u64, Living>>,
-    orphans: Orphans,
+    listener: Listener,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ struct Living {
 
 /// Who hears what becomes of this session's claims: the ledger that it has open now.
 #[derive(Default)]
-struct Orphans(Mutex<Option<Arc<Hears>>>);
+struct Listener(Mutex<Option<Arc<Hears>>>);
 
 /// What a session tells the ledger that it has open.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +52,9 @@ pub(crate) enum News<'a> {
 
 pub(crate) type Hears = dyn Fn(News<'_>) + Send + Sync;
 
-impl fmt::Debug for Orphans {
+impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Orphans(..)")
+        f.write_str("Listener(..)")
     }
 }
 
@@ -101,7 +101,7 @@ impl Session {
             path: file_of(folder, &id),
             file: Mutex::default(),
             living: Mutex::default(),
-            orphans: Orphans::default(),
+            listener: Listener::default(),
         });
         living.push(Arc::downgrade(&session));
         Ok(session)
@@ -183,9 +183,9 @@ impl Session {
         }
     }
 
-    /// From now on this hears of orphans, in place of whoever did before.
+    /// From now on this hears of this session's claims, in place of whoever did before.
     pub fn listen(&self, hears: Arc<Hears>) {
-        *self.orphans.0.lock() = Some(hears);
+        *self.listener.0.lock() = Some(hears);
     }
 
     /// Tells that a claim may be left in progress with neither grant nor ticket, where it is.
@@ -197,7 +197,7 @@ impl Session {
     }
 
     fn say(&self, news: News<'_>) {
-        let hears = self.orphans.0.lock().clone();
+        let hears = self.listener.0.lock().clone();
         if let Some(hears) = hears {
             hears(news);
         }

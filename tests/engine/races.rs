@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use onceledger::testkit::Disk;
 use onceledger::{
-    Claim, Claimed, Error, ErrorKind, Ledger, Options, PastWhat, Recovery, Resolved, Settled, Settlement, Transacted,
+    Claim, Claimed, Error, ErrorKind, Ledger, Options, PastWhat, Recovery, Resolved, Settled, Settlement, Ticket,
+    Transacted, Verdict,
 };
 use parking_lot::Mutex;
 
@@ -20,6 +21,14 @@ fn resend(part: &str) -> Claim {
 
 fn well() -> Settlement {
     Settlement::done("it went well")
+}
+
+/// Decides by force that a claim in progress did nothing.
+#[track_caller]
+fn force_not_done(ledger: &Ledger, part: &str, ticket: &Ticket) {
+    let not_done = Verdict::NotDone;
+    let forced = ledger.resolve_token(&key(part), ticket.token(), not_done, "ana", "looked", true);
+    assert_eq!(forced.unwrap(), Resolved::Applied);
 }
 
 type Act = Box<dyn FnOnce() + Send>;
@@ -140,9 +149,7 @@ fn what_was_left_is_not_removed_unread() {
     assert_eq!(standing(&ledger, "two tickets"), "done");
 
     let ticket = grant(&ledger, &claim("forced")).into_ticket();
-    let not_done = onceledger::Verdict::NotDone;
-    let forced = ledger.resolve_token(&key("forced"), ticket.token(), not_done, "ana", "looked", true);
-    assert_eq!(forced.unwrap(), Resolved::Applied);
+    force_not_done(&ledger, "forced", &ticket);
     ticket.leave(well()).unwrap();
     ledger.close().unwrap();
     drop(ticket);
@@ -190,9 +197,7 @@ fn p4_evidence_of_a_living_session_outlives_the_cleaning_of_the_log() {
         let ticket = grant(&theirs, &claim("k")).into_ticket();
         theirs.close().unwrap();
         let ledger = place.open();
-        let not_done = onceledger::Verdict::NotDone;
-        let forced = ledger.resolve_token(&key("k"), ticket.token(), not_done, "ana", "looked", true);
-        assert_eq!(forced.unwrap(), Resolved::Applied);
+        force_not_done(&ledger, "k", &ticket);
         if clean {
             for number in 0..800 {
                 let short = claim(format!("old {number}")).remember(SECOND);
@@ -522,9 +527,7 @@ fn p4_evidence_that_a_transaction_takes_is_in_the_history() {
     let b = grant(&theirs, &resend("b")).into_ticket();
     theirs.close().unwrap();
     let ledger = place.open();
-    let not_done = onceledger::Verdict::NotDone;
-    let forced = ledger.resolve_token(&key("a"), a.token(), not_done, "ana", "looked", true).unwrap();
-    assert_eq!(forced, Resolved::Applied);
+    force_not_done(&ledger, "a", &a);
     a.leave(well()).unwrap();
     drop((a, b));
     let transacted = ledger.transaction().claim(claim("a")).claim(resend("b")).commit().unwrap();
