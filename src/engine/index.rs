@@ -1,10 +1,10 @@
 //! The state of every live key, in memory: what a check reads and a decision is made on.
 //!
-//! 256 shards by the first bits of the key. A shard is an open-addressed table of slot numbers and the
-//! slots, all of them atomics. A reader takes no lock and writes nothing: it reads the shard's version,
-//! looks, and looks again where the version has changed (a sequence lock). Writers of one shard take
-//! turns. Tables and chunks of slots only ever grow, each shard alone: slots by a sixteenth at most, a
-//! table by a second half beside its first. Nothing is copied and nothing is left behind.
+//! 256 shards by the first bits of the key, each an open-addressed table of slot numbers, and one array of
+//! slots for all, in the order in which keys came. All of it is atomics. A reader takes no lock and writes
+//! nothing: it reads the shard's version, looks, and looks again where the version has changed (a sequence
+//! lock). Writers of one shard take turns. Tables and slots only ever grow: slots by a chunk of one size,
+//! a table by a second half beside its first. No slot moves, and nothing is left behind.
 //!
 //! Nothing here is ever evicted but outcome bodies, which lie beside the slots: no cache decides a grant.
 
@@ -26,9 +26,8 @@ pub(crate) type KeyDigest = [u8; 32];
 // Schedules are explored on few shards: the sequence lock is what matters there.
 const SHARD_BITS: u32 = if cfg!(onceledger_shuttle) { 2 } else { 8 };
 const SHARDS: usize = 1 << SHARD_BITS;
-const SLOT_BITS: u32 = 32 - SHARD_BITS;
 
-/// Names a slot across shards: which shard, which slot in it.
+/// Names a slot: its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SlotId(u32);
 
@@ -45,6 +44,7 @@ impl SlotId {
 /// The whole index.
 pub(crate) struct Index {
     shards: Box<[CachePadded<Shard>]>,
+    slots: Slots,
     /// Bodies of a few bytes. Larger ones lie beside the slots.
     lines: Lines,
 }
@@ -54,8 +54,9 @@ struct Shard {
     version: AtomicU64,
     /// How many of the table's parts are in use, less one.
     level: AtomicU8,
+    /// Bits of a slot's number in a bucket; the tag has the rest.
+    number_bits: AtomicU8,
     parts: [OnceLock<Box<[AtomicU32]>>; LEVELS],
-    slots: Slots,
     writer: Mutex<Writer>,
 }
 
@@ -64,25 +65,28 @@ struct Shard {
 struct Writer {
     /// Slots in use.
     live: u32,
-    /// Slots ever used: the next new one.
-    end: u32,
+    /// Slots of this shard that are not in use: they never go to another.
     free: Vec<u32>,
 }
 
 /// A table has 2^4 buckets at first, and doubles by another part as large as all before it.
 const FIRST_PART: usize = 1 << FIRST_LEVEL_BITS;
 const FIRST_LEVEL_BITS: u32 = 4;
-const LEVELS: usize = (SLOT_BITS + 2 - FIRST_LEVEL_BITS) as usize;
+/// Up to 2^26 buckets, six times the share of a shard where every number is taken.
+const LEVELS: usize = if cfg!(onceledger_shuttle) { 8 } else { 26 + 1 - FIRST_LEVEL_BITS as usize };
 
 /// The buckets of a shard that are in use: a power of two of them.
 #[derive(Clone, Copy)]
 struct Table<'a> {
     parts: &'a [OnceLock<Box<[AtomicU32]>>; LEVELS],
     mask: usize,
+    number_bits: u32,
 }
 
-/// A bucket is 0 where it is empty, or a slot's number plus one under a tag of the key's hash.
-const TAG_SHIFT: u32 = SLOT_BITS + 1;
+/// A bucket is 0 where it is empty, or a slot's number plus one under a tag of the key's hash. A number of
+/// more bits takes them from the tags of its shard; tests come there early.
+const FIRST_NUMBER_BITS: u8 = if cfg!(test) { 9 } else { 25 };
+const MAX_NUMBER_BITS: u32 = 31;
 
 /// One key and its record, in two cache lines.
 #[repr(align(64))]
@@ -94,13 +98,15 @@ const SLOT_WORDS: usize = KEY_WORDS + Record::WORDS;
 /// A live claim must fit into 160 bytes with its share of table and due queue.
 const _: () = assert!(cfg!(onceledger_shuttle) || size_of::<Slot>() == 128);
 
-/// Slots in chunks that never move. The n-th group of sixteen chunks doubles what is there.
+/// Slots in chunks that never move. The n-th group of chunks doubles what is there.
 struct Slots {
-    chunks: [OnceLock<Chunk>; CHUNKS],
+    groups: [OnceLock<Box<[OnceLock<Chunk>]>>; GROUPS],
+    /// Slots that some shard has: the next new one.
+    end: AtomicU32,
 }
 
 struct Chunk {
-    slots: Box<[Slot]>,
+    slots: Box<[Slot; CHUNK_SLOTS]>,
     /// Cached bodies, by slot, with the row each was read from. Made with the first of them.
     bodies: OnceLock<Box<[Body]>>,
 }
@@ -108,12 +114,10 @@ struct Chunk {
 /// A cached body and its row.
 type Body = RwLock<Option<(u64, Outcome)>>;
 
-/// Slots of the first group of chunks.
-const FIRST_GROUP_BITS: u32 = 5;
-const GROUP_CHUNKS: u32 = 1 << GROUP_CHUNK_BITS;
-// Fewer where schedules are explored: the stacks there are small.
-const GROUP_CHUNK_BITS: u32 = if cfg!(onceledger_shuttle) { 3 } else { 4 };
-const CHUNKS: usize = ((SLOT_BITS - FIRST_GROUP_BITS + 1) * GROUP_CHUNKS) as usize;
+// Few where schedules are explored: each is an object there.
+const CHUNK_BITS: u32 = if cfg!(onceledger_shuttle) { 3 } else { 9 };
+const CHUNK_SLOTS: usize = 1 << CHUNK_BITS;
+const GROUPS: usize = (MAX_NUMBER_BITS - CHUNK_BITS + 1) as usize;
 
 #[inline]
 fn shard_of(key: &KeyDigest) -> usize {
@@ -127,9 +131,10 @@ fn hash_of(key: &KeyDigest) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
+/// The bits of a bucket over those of the number. One at least is left.
 #[inline]
-fn tag_of(hash: u64) -> u32 {
-    (hash >> 32) as u32 >> TAG_SHIFT << TAG_SHIFT
+fn tag_of(word: u32, number_bits: u32) -> u32 {
+    word >> number_bits << number_bits
 }
 
 #[inline]
@@ -149,7 +154,29 @@ fn key_of(words: [u64; KEY_WORDS]) -> KeyDigest {
 impl Index {
     /// An empty index, with so many bytes for small bodies.
     pub fn new(small_bytes: usize) -> Self {
-        Index { shards: (0..SHARDS).map(|_| CachePadded::new(Shard::new())).collect(), lines: Lines::new(small_bytes) }
+        Index {
+            shards: (0..SHARDS).map(|_| CachePadded::new(Shard::new())).collect(),
+            slots: Slots::new(),
+            lines: Lines::new(small_bytes),
+        }
+    }
+
+    /// Makes room in the tables for so many keys. Only before the first.
+    pub fn expect(&self, keys: u64) {
+        let share = usize::try_from(keys).unwrap_or(usize::MAX) / SHARDS;
+        self.shards.iter().for_each(|shard| shard.expect(share));
+    }
+
+    /// Asks the processor for where these keys are. Neither bucket nor slot is in a near cache: one by one each
+    /// would be waited for.
+    pub fn touch<'a>(&self, keys: impl Iterator<Item = &'a KeyDigest>) {
+        let touch = |key| {
+            let table = self.shard(key).table();
+            let bucket = table.get(hash_of(key) as usize & table.mask)?;
+            let slot = self.slots.get(table.number_in(bucket)?)?;
+            Some(slot.0[0].load(Ordering::Relaxed))
+        };
+        std::hint::black_box(keys.filter_map(touch).fold(0, |all, word| all ^ word));
     }
 
     #[inline]
@@ -168,13 +195,12 @@ impl Index {
     pub fn look(&self, key: &KeyDigest) -> Option<(Record, SlotId)> {
         let (words, hash) = (key_words(key), hash_of(key));
         let shard = self.shard(key);
-        let found = shard.consistent(|| {
-            let (number, slot) = shard.find(&words, hash)?;
+        shard.consistent(|| {
+            let (number, slot) = shard.find(&self.slots, &words, hash)?;
             // Slot and outcome are in no near cache, and each is waited for: both are asked for at once.
-            std::hint::black_box(self.lines.touch(place_of(id(shard_of(key), number))));
-            Some((number, slot.record()))
-        });
-        found.map(|(number, record)| (record, id(shard_of(key), number)))
+            std::hint::black_box(self.lines.touch(number));
+            Some((slot.record(), SlotId(number)))
+        })
     }
 
     /// The cached body of a settled record, where it is cached.
@@ -185,9 +211,9 @@ impl Index {
             return Some(Outcome::new(record.form.kind(), record.form.is_error(), &[]));
         }
         if record.body_len as usize <= SMALL_BYTES_MAX {
-            return self.lines.get(place_of(id), row);
+            return self.lines.get(id.0, row);
         }
-        let (chunk, offset) = self.shards.get((id.0 >> SLOT_BITS) as usize)?.slots.chunk(slot_of(id))?;
+        let (chunk, offset) = self.slots.chunk(id.0)?;
         let body = chunk.bodies.get()?.get(offset)?.read();
         body.as_ref().filter(|(cached, _)| *cached == row).map(|(_, body)| body.clone())
     }
@@ -207,17 +233,23 @@ impl Index {
     ) -> Option<(SlotId, Record)> {
         let (shard, words, hash) = (self.shard(key), key_words(key), hash_of(key));
         let mut writer = shard.writer.lock();
-        let found = shard.find(&words, hash);
+        let found = shard.find(&self.slots, &words, hash);
         let record = change(found.map(|(_, slot)| slot.record()))?;
-        let number = shard.set(&mut writer, found, words, hash, &record);
-        Some((id(shard_of(key), number), record))
+        let number = match found {
+            Some((number, slot)) => {
+                shard.change(|| slot.set_record(&record));
+                number
+            }
+            None => shard.enter(&self.slots, &mut writer, words, hash, &record),
+        };
+        Some((SlotId(number), record))
     }
 
     /// Changes a record in place, where the key is there. For marks in memory only.
     pub fn update(&self, key: &KeyDigest, change: impl FnOnce(&mut Record)) -> bool {
         let shard = self.shard(key);
         let _writer = shard.writer.lock();
-        let Some((_, slot)) = shard.find(&key_words(key), hash_of(key)) else { return false };
+        let Some((_, slot)) = shard.find(&self.slots, &key_words(key), hash_of(key)) else { return false };
         let mut record = slot.record();
         change(&mut record);
         shard.change(|| slot.set_record(&record));
@@ -231,10 +263,9 @@ impl Index {
             return;
         }
         if body.as_small().is_some() {
-            return self.lines.put(place_of(id), row, &body);
+            return self.lines.put(id.0, row, &body);
         }
-        let shard = self.shards.get((id.0 >> SLOT_BITS) as usize);
-        let Some((chunk, offset)) = shard.and_then(|shard| shard.slots.chunk(slot_of(id))) else { return };
+        let Some((chunk, offset)) = self.slots.chunk(id.0) else { return };
         let bodies = chunk.bodies.get_or_init(|| chunk.slots.iter().map(|_| RwLock::new(None)).collect());
         if let Some(place) = bodies.get(offset) {
             *place.write() = Some((row, body));
@@ -243,8 +274,7 @@ impl Index {
 
     /// Takes a large body out, where it is still the one of this row.
     pub fn uncache(&self, id: SlotId, row: u64) {
-        let shard = self.shards.get((id.0 >> SLOT_BITS) as usize);
-        let Some((chunk, offset)) = shard.and_then(|shard| shard.slots.chunk(slot_of(id))) else { return };
+        let Some((chunk, offset)) = self.slots.chunk(id.0) else { return };
         if let Some(place) = chunk.bodies.get().and_then(|bodies| bodies.get(offset)) {
             let mut place = place.write();
             if place.as_ref().is_some_and(|(cached, _)| *cached == row) {
@@ -255,18 +285,22 @@ impl Index {
 
     /// Forgets a key.
     pub fn remove(&self, key: &KeyDigest) -> Option<Record> {
-        let (number, record) = self.shard(key).remove(&key_words(key), hash_of(key))?;
-        self.lines.remove(place_of(id(shard_of(key), number)), record.link);
+        let (number, record) = self.shard(key).remove(&self.slots, &key_words(key), hash_of(key))?;
+        // Its body goes too, where one was cached.
+        self.lines.remove(number, record.link);
+        if let Some((chunk, offset)) = self.slots.chunk(number)
+            && let Some(place) = chunk.bodies.get().and_then(|bodies| bodies.get(offset))
+        {
+            *place.write() = None;
+        }
         Some(record)
     }
 
     /// The key and record in a slot, where it is in use.
     pub fn at(&self, id: SlotId) -> Option<(KeyDigest, Record)> {
-        let shard = self.shards.get((id.0 >> SLOT_BITS) as usize)?;
-        shard.consistent(|| {
-            let slot = shard.slots.get(slot_of(id))?;
-            slot.is_used().then(|| (key_of(slot.key()), slot.record()))
-        })
+        // Once it is in use its key says which shard it is of, and it stays with that.
+        let slot = self.slots.get(id.0).filter(|slot| slot.is_used())?;
+        self.shard(&slot.digest()).consistent(|| slot.is_used().then(|| (slot.digest(), slot.record())))
     }
 
     /// The key and record of every live key, shard by shard in ascending order of key, from the
@@ -275,9 +309,9 @@ impl Index {
         let first = after.map_or(0, shard_of);
         for shard in self.shards.iter().skip(first) {
             let mut page = Vec::new();
-            shard.for_each(|key, record| {
-                if after.is_none_or(|after| *key > *after) {
-                    page.push((*key, *record));
+            shard.for_each(&self.slots, |key, record| {
+                if after.is_none_or(|after| key > *after) {
+                    page.push((key, record));
                 }
             });
             page.sort_unstable_by_key(|(key, _)| *key);
@@ -289,28 +323,14 @@ impl Index {
         }
     }
 
-    /// Looks at every live key, in no order. Writers of a shard wait while it is looked at.
+    /// Looks at every live key, each as it is at that moment, in no order.
     pub fn for_each(&self, mut look: impl FnMut(&KeyDigest, &Record)) {
-        for shard in &self.shards {
-            shard.for_each(&mut look);
+        for number in 0..self.slots.end.load(Ordering::Acquire) {
+            if let Some((key, record)) = self.at(SlotId(number)) {
+                look(&key, &record);
+            }
         }
     }
-}
-
-#[inline]
-fn id(shard: usize, number: u32) -> SlotId {
-    SlotId((shard as u32) << SLOT_BITS | number)
-}
-
-#[inline]
-fn slot_of(id: SlotId) -> u32 {
-    id.0 & ((1 << SLOT_BITS) - 1)
-}
-
-/// Slots counted over all shards: the first of each, then the second of each.
-#[inline]
-fn place_of(id: SlotId) -> u32 {
-    id.0.rotate_left(SHARD_BITS)
 }
 
 impl Shard {
@@ -318,8 +338,8 @@ impl Shard {
         let shard = Shard {
             version: AtomicU64::new(0),
             level: AtomicU8::new(0),
+            number_bits: AtomicU8::new(FIRST_NUMBER_BITS),
             parts: std::array::from_fn(|_| OnceLock::new()),
-            slots: Slots { chunks: std::array::from_fn(|_| OnceLock::new()) },
             writer: Mutex::new(Writer::default()),
         };
         shard.make_part(0);
@@ -351,10 +371,18 @@ impl Shard {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
+    fn expect(&self, keys: usize) {
+        let levels = 0..LEVELS as u8;
+        let level = { levels }.take_while(|level| is_full(keys, FIRST_PART << level)).count() as u8;
+        (0..=level).for_each(|level| self.make_part(level));
+        self.change(|| self.level.store(level, Ordering::Relaxed));
+    }
+
     #[inline]
     fn table(&self) -> Table<'_> {
         let level = self.level.load(Ordering::Relaxed);
-        Table { parts: &self.parts, mask: (FIRST_PART << level) - 1 }
+        let number_bits = u32::from(self.number_bits.load(Ordering::Relaxed));
+        Table { parts: &self.parts, mask: (FIRST_PART << level) - 1, number_bits }
     }
 
     fn make_part(&self, level: u8) {
@@ -365,124 +393,110 @@ impl Shard {
     }
 
     #[inline]
-    fn find(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, &Slot)> {
-        let table = self.table();
-        let place = self.place(table, words, hash)?;
-        let number = number_in(table.get(place)?)?;
-        Some((number, self.slots.get(number)?))
+    fn find<'a>(&self, slots: &'a Slots, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, &'a Slot)> {
+        self.place(self.table(), slots, words, hash).map(|(_, number, slot)| (number, slot))
     }
 
-    /// The bucket that holds a key. Bounded: a torn look ends too.
+    /// The bucket that holds a key, and its slot. Bounded: a torn look ends too.
     #[inline]
-    fn place(&self, table: Table<'_>, words: &[u64; KEY_WORDS], hash: u64) -> Option<usize> {
-        let tag = tag_of(hash);
+    fn place<'a>(
+        &self,
+        table: Table<'_>,
+        slots: &'a Slots,
+        words: &[u64; KEY_WORDS],
+        hash: u64,
+    ) -> Option<(usize, u32, &'a Slot)> {
+        let tag = tag_of((hash >> 32) as u32, table.number_bits);
         for step in 0..=table.mask {
             let place = (hash as usize).wrapping_add(step) & table.mask;
             let bucket = table.get(place)?;
-            let number = number_in(bucket)?;
-            if bucket >> TAG_SHIFT << TAG_SHIFT == tag && self.slots.get(number).is_some_and(|slot| slot.has_key(words))
+            let number = table.number_in(bucket)?;
+            if tag_of(bucket, table.number_bits) == tag
+                && let Some(slot) = slots.get(number).filter(|slot| slot.has_key(words))
             {
-                return Some(place);
+                return Some((place, number, slot));
             }
         }
         None
     }
 
-    /// Puts a record where its key was found, or into a new slot.
-    fn set(
-        &self,
-        writer: &mut Writer,
-        found: Option<(u32, &Slot)>,
-        words: [u64; KEY_WORDS],
-        hash: u64,
-        record: &Record,
-    ) -> u32 {
-        if let Some((number, slot)) = found {
-            self.change(|| slot.set_record(record));
-            return number;
-        }
-        let number = writer.free.pop().unwrap_or_else(|| {
-            writer.end += 1;
-            writer.end - 1
-        });
+    /// Puts a key that is not there and its record into a slot.
+    fn enter(&self, slots: &Slots, writer: &mut Writer, words: [u64; KEY_WORDS], hash: u64, record: &Record) -> u32 {
+        let number = writer.free.pop().unwrap_or_else(|| slots.take());
+        let slot = slots.make(number);
         writer.live += 1;
-        let slot = self.slots.make(number);
-        // At most three quarters full.
-        let full = writer.live as usize * 4 > (self.table().mask + 1) * 3;
-        if full {
-            self.make_part(self.level.load(Ordering::Relaxed) + 1);
+        let table = self.table();
+        let full = is_full(writer.live as usize, table.mask + 1);
+        if full || tag_of(number + 1, table.number_bits) != 0 {
+            self.rebuild(slots, full, number);
         }
         self.change(|| {
             slot.set(words, record);
-            if full {
-                self.double();
-            } else {
-                self.table().enter(hash, number);
-            }
+            self.table().enter(hash, number);
         });
         number
     }
 
-    /// Takes the next part into use, and enters every slot in use anew.
-    fn double(&self) {
-        self.level.store(self.level.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let table = self.table();
-        (0..=table.mask).for_each(|place| table.set(place, 0));
-        for (number, slot) in self.slots.used() {
-            table.enter(hash_of(&key_of(slot.key())), number);
-        }
+    /// Enters every slot of the table anew, with the next part in use, or with room for a number.
+    fn rebuild(&self, slots: &Slots, longer: bool, number: u32) {
+        let old = self.table();
+        // Read before readers have to wait: each slot is in no near cache.
+        let used: Vec<_> =
+            old.numbers().filter_map(|number| Some((number, hash_of(&slots.get(number)?.digest())))).collect();
+        let level = self.level.load(Ordering::Relaxed) + u8::from(longer);
+        let bits = (u32::BITS - (number + 1).leading_zeros()).max(old.number_bits) as u8;
+        self.make_part(level);
+        self.change(|| {
+            self.level.store(level, Ordering::Relaxed);
+            self.number_bits.store(bits, Ordering::Relaxed);
+            let table = self.table();
+            (0..=table.mask).for_each(|place| table.set(place, 0));
+            used.iter().for_each(|(number, hash)| table.enter(*hash, *number));
+        });
     }
 
-    fn remove(&self, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, Record)> {
+    fn remove(&self, slots: &Slots, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, Record)> {
         let mut writer = self.writer.lock();
-        let (number, slot) = self.find(words, hash)?;
         let table = self.table();
-        let place = self.place(table, words, hash)?;
+        let (place, number, slot) = self.place(table, slots, words, hash)?;
         let record = slot.record();
         self.change(|| {
             slot.free();
-            self.close_gap(table, place);
+            close_gap(table, slots, place);
         });
         writer.live = writer.live.saturating_sub(1);
         writer.free.push(number);
-        drop(writer);
-        // Its body goes too, where one was cached.
-        if let Some((chunk, offset)) = self.slots.chunk(number)
-            && let Some(place) = chunk.bodies.get().and_then(|bodies| bodies.get(offset))
-        {
-            *place.write() = None;
-        }
         Some((number, record))
     }
 
-    /// Empties a bucket and moves those back that had gone past it.
-    fn close_gap(&self, table: Table<'_>, mut gap: usize) {
-        let mut next = gap;
-        loop {
-            next = next.wrapping_add(1) & table.mask;
-            let bucket = table.get(next).unwrap_or(0);
-            let Some(slot) = number_in(bucket).and_then(|number| self.slots.get(number)) else { break };
-            let home = hash_of(&key_of(slot.key())) as usize & table.mask;
-            // It may move back where its home is not between the gap (excluded) and itself.
-            if next.wrapping_sub(home) & table.mask >= next.wrapping_sub(gap) & table.mask {
-                table.set(gap, bucket);
-                gap = next;
-            }
-        }
-        table.set(gap, 0);
-    }
-
-    fn for_each(&self, mut look: impl FnMut(&KeyDigest, &Record)) {
+    fn for_each(&self, slots: &Slots, mut look: impl FnMut(KeyDigest, Record)) {
         let _writer = self.writer.lock();
-        for (_, slot) in self.slots.used() {
-            look(&key_of(slot.key()), &slot.record());
+        for slot in self.table().numbers().filter_map(|number| slots.get(number)) {
+            look(slot.digest(), slot.record());
         }
     }
 }
 
-#[inline]
-fn number_in(bucket: u32) -> Option<u32> {
-    (bucket & ((1 << TAG_SHIFT) - 1)).checked_sub(1)
+/// A table is at most three quarters full.
+fn is_full(keys: usize, buckets: usize) -> bool {
+    keys.saturating_mul(4) > buckets * 3
+}
+
+/// Empties a bucket and moves those back that had gone past it.
+fn close_gap(table: Table<'_>, slots: &Slots, mut gap: usize) {
+    let mut next = gap;
+    loop {
+        next = next.wrapping_add(1) & table.mask;
+        let bucket = table.get(next).unwrap_or(0);
+        let Some(slot) = table.number_in(bucket).and_then(|number| slots.get(number)) else { break };
+        let home = hash_of(&slot.digest()) as usize & table.mask;
+        // It may move back where its home is not between the gap (excluded) and itself.
+        if next.wrapping_sub(home) & table.mask >= next.wrapping_sub(gap) & table.mask {
+            table.set(gap, bucket);
+            gap = next;
+        }
+    }
+    table.set(gap, 0);
 }
 
 impl Table<'_> {
@@ -505,31 +519,45 @@ impl Table<'_> {
         }
     }
 
+    /// The slot's number in a bucket.
+    #[inline]
+    fn number_in(&self, bucket: u32) -> Option<u32> {
+        (bucket ^ tag_of(bucket, self.number_bits)).checked_sub(1)
+    }
+
+    /// The number of every slot that is entered.
+    fn numbers(self) -> impl Iterator<Item = u32> {
+        (0..=self.mask).filter_map(move |place| self.number_in(self.get(place)?))
+    }
+
     /// Puts a slot's number into the first empty bucket after its home.
     fn enter(&self, hash: u64, number: u32) {
         let places = (0..=self.mask).map(|step| (hash as usize).wrapping_add(step) & self.mask);
         if let Some(place) = { places }.find(|place| self.get(*place) == Some(0)) {
-            self.set(place, (number + 1) | tag_of(hash));
+            self.set(place, (number + 1) | tag_of((hash >> 32) as u32, self.number_bits));
         }
     }
 }
 
 impl Slots {
-    /// Where a slot is: which chunk, and where in it.
+    fn new() -> Self {
+        Slots { groups: std::array::from_fn(|_| OnceLock::new()), end: AtomicU32::new(0) }
+    }
+
+    /// Where a slot is: which group, which of its chunks, where in that.
     #[inline]
     fn locate(number: u32) -> (usize, usize, usize) {
-        let shifted = number + (1 << FIRST_GROUP_BITS);
-        let group = shifted.ilog2();
-        let chunk_bits = group - GROUP_CHUNK_BITS;
-        let chunk = (group - FIRST_GROUP_BITS) * GROUP_CHUNKS + (shifted >> chunk_bits & (GROUP_CHUNKS - 1));
-        let offset = shifted & ((1 << chunk_bits) - 1);
-        (chunk as usize, offset as usize, 1 << chunk_bits)
+        let chunk = number >> CHUNK_BITS;
+        // Chunk 0, chunk 1, chunks 2 and 3, chunks 4 to 7, and so on.
+        let group = u32::BITS - chunk.leading_zeros();
+        let first = 1 << group >> 1;
+        (group as usize, (chunk - first) as usize, number as usize % CHUNK_SLOTS)
     }
 
     #[inline]
     fn chunk(&self, number: u32) -> Option<(&Chunk, usize)> {
-        let (chunk, offset, _) = Slots::locate(number);
-        Some((self.chunks.get(chunk)?.get()?, offset))
+        let (group, chunk, offset) = Slots::locate(number);
+        Some((self.groups.get(group)?.get()?.get(chunk)?.get()?, offset))
     }
 
     #[inline]
@@ -538,18 +566,30 @@ impl Slots {
         chunk.slots.get(offset)
     }
 
-    /// The slot, with its chunk made where it is the first in it.
-    fn make(&self, number: u32) -> &Slot {
-        let (chunk, offset, len) = Slots::locate(number);
-        let empty = || Chunk { slots: (0..len).map(|_| Slot::new()).collect(), bodies: OnceLock::new() };
-        // In range: a number has SLOT_BITS bits, and there are chunks for all of them.
-        &self.chunks[chunk].get_or_init(empty).slots[offset]
+    /// A number that no shard has.
+    fn take(&self) -> u32 {
+        let taken = self.end.fetch_add(1, Ordering::AcqRel);
+        assert!(tag_of(taken + 1, MAX_NUMBER_BITS) == 0, "more than two billion live keys");
+        taken
     }
 
-    fn used(&self) -> impl Iterator<Item = (u32, &Slot)> {
-        let chunks = self.chunks.iter().map_while(OnceLock::get);
-        let slots = chunks.flat_map(|chunk| chunk.slots.iter());
-        (0_u32..).zip(slots).filter(|(_, slot)| slot.is_used())
+    /// The slot, with its chunk made where it is the first in it.
+    fn make(&self, number: u32) -> &Slot {
+        let (group, chunk, offset) = Slots::locate(number);
+        let chunks = 1_usize << group.saturating_sub(1);
+        // In range: there are groups for all numbers, and each has so many chunks.
+        let group = self.groups[group].get_or_init(|| (0..chunks).map(|_| OnceLock::new()).collect());
+        &group[chunk].get_or_init(Chunk::new).slots[offset]
+    }
+}
+
+impl Chunk {
+    fn new() -> Self {
+        let slots: Box<[Slot]> = (0..CHUNK_SLOTS).map(|_| Slot::new()).collect();
+        match slots.try_into() {
+            Ok(slots) => Chunk { slots, bodies: OnceLock::new() },
+            Err(_) => unreachable!("so many slots were made"),
+        }
     }
 }
 
@@ -567,13 +607,18 @@ impl Slot {
 
     fn store(&self, first: usize, words: &[u64]) {
         for (place, word) in self.0.iter().skip(first).zip(words) {
-            place.store(*word, Ordering::Relaxed);
+            // Whoever sees the last word, which says that the slot is in use, sees its key.
+            place.store(*word, Ordering::Release);
         }
     }
 
     #[inline]
     fn key(&self) -> [u64; KEY_WORDS] {
         self.load(0)
+    }
+
+    fn digest(&self) -> KeyDigest {
+        key_of(self.key())
     }
 
     /// Word by word: an array of them would be written to memory first.
@@ -602,7 +647,7 @@ impl Slot {
     }
 
     fn is_used(&self) -> bool {
-        self.load::<1>(SLOT_WORDS - 1) != [Record::NOTHING]
+        self.0.last().is_some_and(|word| word.load(Ordering::Acquire) != Record::NOTHING)
     }
 }
 
@@ -704,15 +749,46 @@ mod tests {
     }
 
     #[test]
-    fn slots_of_all_numbers_have_a_place_of_their_own() {
-        let mut expected = (0, 0);
-        for number in 0..200_000 {
-            let (chunk, offset, len) = Slots::locate(number);
-            assert_eq!((chunk, offset), expected, "slot {number}");
-            expected = if offset + 1 == len { (chunk + 1, 0) } else { (chunk, offset + 1) };
+    fn room_for_keys_that_are_expected_is_no_limit() {
+        for expected in [0, 1, 5000, 100_000] {
+            let index = Index::new(0);
+            index.expect(expected);
+            (0..5000).for_each(|number| _ = index.put(&key(number), &record(number)));
+            for number in 0..5000 {
+                assert_eq!(index.get(&key(number)), Some(record(number)), "key {number} of {expected}");
+                assert_eq!(index.get(&key(number + 5000)), None);
+            }
         }
-        let (chunk, _, _) = Slots::locate((1 << SLOT_BITS) - 1);
-        assert!(chunk < CHUNKS);
+    }
+
+    #[test]
+    fn slots_of_all_numbers_have_a_place_of_their_own() {
+        let mut expected = (0, 0, 0);
+        for number in 0..200_000 {
+            assert_eq!(Slots::locate(number), expected, "slot {number}");
+            let (group, chunk, offset) = expected;
+            let chunks = 1 << usize::saturating_sub(group, 1);
+            expected = match (offset + 1 == CHUNK_SLOTS, chunk + 1 == chunks) {
+                (false, _) => (group, chunk, offset + 1),
+                (true, false) => (group, chunk + 1, 0),
+                (true, true) => (group + 1, 0, 0),
+            };
+        }
+        assert_eq!(Slots::locate((1 << MAX_NUMBER_BITS) - 1).0, GROUPS - 1);
+    }
+
+    #[test]
+    fn numbers_of_more_bits_take_them_from_the_tags() {
+        let index = Index::new(0);
+        let bits = || index.shards.iter().map(|shard| shard.number_bits.load(Ordering::Relaxed)).max();
+        for number in 0..5000 {
+            index.put(&key(number), &record(number));
+        }
+        assert!(bits() > Some(FIRST_NUMBER_BITS + 2), "{:?}", bits());
+        for number in 0..5000 {
+            assert_eq!(index.get(&key(number)), Some(record(number)), "key {number}");
+            assert_eq!(index.get(&key(number + 5000)), None);
+        }
     }
 
     #[test]

@@ -313,6 +313,29 @@ fn a_key_that_stays_is_found_while_the_table_grows_and_shrinks() {
 }
 
 #[test]
+fn whoever_looks_at_every_slot_sees_whole_records() {
+    explore("walk", || {
+        let index = Arc::new(Index::new(0));
+        let publisher = {
+            let index = Arc::clone(&index);
+            // A shard other than the first: an empty slot says nothing of whose it is.
+            thread::spawn(move || {
+                for token in 1..=3 {
+                    index.put(&[u8::MAX; 32], &Record { at: token, last: token * 10, ..record(token) });
+                }
+            })
+        };
+        for _ in 0..3 {
+            index.for_each(|key, seen| {
+                assert_eq!((seen.at, seen.last), (seen.token, seen.token * 10), "half of two records");
+                assert_eq!(*key, [u8::MAX; 32], "half of a key");
+            });
+        }
+        publisher.join().unwrap();
+    });
+}
+
+#[test]
 fn a_line_gives_the_body_of_its_row_or_nothing() {
     explore("lines", || {
         let body = |row: u64| Outcome::text(row.to_string().repeat(5));
