@@ -54,3 +54,42 @@ fn lowest_bit(float: f64) -> i32 {
     let mantissa = if biased == 0 { fraction } else { fraction | (1 << 52) };
     biased.max(1) - 1075 + mantissa.trailing_zeros() as i32
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is taken in place of a decimal of `float`, whichever of two equally near ones the library chose.
+    fn taken(float: f64, shortest: &str) -> Option<String> {
+        even_of_two(float, shortest, |text| text.parse() == Ok(float))
+    }
+
+    #[test]
+    fn of_two_equally_near_decimals_the_even_one_is_taken() {
+        // Their fourth and fifth places: .25 between .2 and .3, .75 between .7 and .8.
+        let (quarter, three) = (1_424_953_923_781_206.25, 1_424_953_923_781_206.75);
+        let even = |last| Some(format!("1.424953923781206{last}e15"));
+        assert_eq!(taken(quarter, "1.4249539237812063e15"), even(2));
+        assert_eq!(taken(three, "1.4249539237812067e15"), even(8));
+        // Even already.
+        assert_eq!(taken(quarter, "1.4249539237812062e15"), None);
+        assert_eq!(taken(three, "1.4249539237812068e15"), None);
+        // Not halfway between any two.
+        assert_eq!(taken(1_424_953_923_781_206.5, "1.4249539237812065e15"), None);
+        assert_eq!(taken(0.1, "1e-1"), None);
+    }
+
+    #[test]
+    fn an_even_decimal_that_reads_back_as_another_float_is_not_taken() {
+        assert_eq!(even_of_two(1_424_953_923_781_206.25, "1.4249539237812063e15", |_| false), None);
+    }
+
+    #[test]
+    fn the_lowest_bit_is_found_in_floats_of_all_sizes() {
+        let table = [(1.0, 0), (0.75, -2), (6.0, 1), (f64::MIN_POSITIVE, -1022), (f64::from_bits(1), -1074)];
+        for (float, power) in table {
+            assert_eq!(lowest_bit(float), power, "{float:e}");
+            assert_eq!(lowest_bit(-float), power, "-{float:e}");
+        }
+    }
+}

@@ -162,11 +162,6 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
         return answers;
     }
     let (now, stamp) = core.times.stamp();
-    core.index.touch(requests.iter().filter_map(|request| match &request.work {
-        Work::Claim(claim) => Some(&claim.key),
-        Work::Settle(settle) => Some(&settle.key),
-        _ => None,
-    }));
     let mut requests = VecDeque::from(requests);
     let mut turn = Turn::alone(core, pen, now);
     while let Some(mut request) = requests.pop_front() {

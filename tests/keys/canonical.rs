@@ -122,6 +122,23 @@ fn numbers_answer_in_the_types_that_hold_them() {
 }
 
 #[test]
+fn an_integer_is_the_same_number_however_it_was_made() {
+    // Of 17, 18, 19 and more digits: they are kept in two ways.
+    for power in [0, 1, 16, 17, 18] {
+        for integer in [10_i64.pow(power) - 1, 10_i64.pow(power), 10_i64.pow(power) + 1] {
+            for integer in [integer, -integer] {
+                let read: Number = integer.to_string().parse().unwrap();
+                assert_eq!(Number::from(integer), read);
+                assert_eq!(Number::from(i128::from(integer)), read);
+                assert_eq!(u64::try_from(integer).map_or(read.clone(), Number::from), read);
+                assert_eq!(format!("{read}"), integer.to_string());
+                assert_eq!(format!("{read:?}"), format!("Number({integer})"));
+            }
+        }
+    }
+}
+
+#[test]
 fn objects_made_by_hand_are_sorted_and_refuse_duplicates() {
     let member = |name: &str| (Box::from(name), Value::Null);
     let object = Object::new([member("b"), member("a")]).unwrap();
