@@ -10,6 +10,7 @@ use crate::config::{Options, check_remember, check_text};
 use crate::engine::clock::Now;
 use crate::engine::core::Core;
 use crate::engine::event::{FOREVER, Reason, Terms, VerdictRule};
+use crate::engine::expiry::STRETCH_ROWS;
 use crate::engine::recover::{self, How};
 use crate::engine::request::{ClaimWork, Reply, ResolveWork, Work};
 use crate::engine::side::ApprovalNeed;
@@ -199,7 +200,8 @@ impl Ledger {
             return Err(Error::bad_input(format!(
                 "a label of {} bytes is over the limit of {LABEL_BYTES_MAX}",
                 label.len()
-            )));
+            ))
+            .next("give a shorter one: it is for people only"));
         }
         let label = if label.is_empty() { claim.key.action_name().unwrap_or_default() } else { label };
         let wait_until_ms = match claim.wait {
@@ -279,7 +281,7 @@ impl Ledger {
     /// # Errors
     /// `Storage` and `Unknown` as everywhere.
     pub fn sweep(&self, limit: u64) -> Result<Swept> {
-        match self.core().call(Work::Sweep { limit })? {
+        match self.core().call(Work::Sweep { limit, rows: STRETCH_ROWS })? {
             Reply::Swept(swept) => Ok(swept),
             _ => Err(unexpected("a sweep")),
         }
@@ -302,7 +304,8 @@ impl Ledger {
 
     /// Closes the ledger: what is in line is written, the file closed, the anchor marked clean. Says
     /// how many claims of this process are still in progress: they stay so for as long as a grant or
-    /// ticket of them lives. Other handles answer `Closed` from then on.
+    /// ticket of them lives. Calls on other handles answer `Closed` from then on,
+    /// but for `close`, which says the same again.
     ///
     /// # Errors
     /// `Storage` where closing failed: everything acknowledged is on disk, and the next open takes

@@ -60,7 +60,7 @@ pub(crate) struct Due {
 }
 
 /// Rows of the log that one sweep reads at most.
-const STRETCH_ROWS: usize = 1024;
+pub(crate) const STRETCH_ROWS: usize = 1024;
 
 /// Bodies that one sweep drops at most.
 const BODIES_MAX: usize = 512;
@@ -181,9 +181,9 @@ fn body_due(at_ms: u64, keep_s: u32, now: Now) -> bool {
 }
 
 impl Turn<'_> {
-    /// Forgets up to `limit` keys that are due, drops bodies that are due, and cleans a stretch of
-    /// the log where enough of it is garbage.
-    pub fn sweep(&mut self, limit: u64) -> Result<Swept> {
+    /// Forgets up to `limit` keys that are due, drops bodies that are due, and cleans a stretch of so many
+    /// rows of the log where enough of it is garbage.
+    pub fn sweep(&mut self, limit: u64, rows: usize) -> Result<Swept> {
         let mut swept = Swept::default();
         for slot in self.pen.due.take_keys(self.now, limit) {
             let Some((key, record)) = self.core.index.at(slot) else { continue };
@@ -196,7 +196,7 @@ impl Turn<'_> {
                 swept.keys += 1;
             }
         }
-        for row in self.pen.due.take_bodies(self.now, BODIES_MAX) {
+        for row in self.pen.due.take_bodies(self.now, BODIES_MAX.min(rows)) {
             // The queue is built from the log, which outlives its bodies: after an opening many are long gone.
             if self.pen.batch.body(row).is_some() || self.store()?.has_body(row)? {
                 self.drop_body(row);
@@ -205,7 +205,7 @@ impl Turn<'_> {
         }
         swept.approvals += self.sweep_approvals(APPROVALS_MAX);
         if self.is_dirty() {
-            self.clean(&mut swept)?;
+            self.clean(rows, &mut swept)?;
         }
         Ok(swept)
     }
@@ -215,15 +215,15 @@ impl Turn<'_> {
         is_dirty(self.pen.garbage, self.pen.meta.count)
     }
 
-    fn clean(&mut self, swept: &mut Swept) -> Result<()> {
-        let mut stretch: Vec<(u64, Vec<u8>)> = Vec::with_capacity(STRETCH_ROWS);
+    fn clean(&mut self, rows: usize, swept: &mut Swept) -> Result<()> {
+        let mut stretch: Vec<(u64, Vec<u8>)> = Vec::with_capacity(rows);
         // Only rows that are committed: this batch's own have no row in the file yet. And none that a
         // sweep before this one in the same batch took out: the file still has those.
         let begin = self.pen.batch.begin;
         let end = self.pen.meta.next_sequence;
         self.store()?.scan(begin..end, |sequence, row| {
             stretch.push((sequence, row.to_vec()));
-            Ok(stretch.len() < STRETCH_ROWS)
+            Ok(stretch.len() < rows)
         })?;
         for (sequence, row) in stretch {
             let entry = codec::open_event(sequence, &row)?;

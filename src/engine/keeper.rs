@@ -9,13 +9,16 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::core::{Core, SessionView};
-use crate::engine::expiry;
+use crate::engine::expiry::{self, STRETCH_ROWS};
 use crate::engine::index::KeyDigest;
 use crate::engine::request::Work;
 use crate::engine::session;
 use crate::engine::state::Holder;
 use crate::engine::writer::{self, Pen};
 use crate::error::{ErrorKind, Result};
+
+/// A sweep of the keeper's forgets so many keys, and cleans so many rows.
+const KEYS_AT_LEAST: usize = 256;
 
 /// When to look again, and how to end.
 #[derive(Default)]
@@ -118,11 +121,13 @@ impl Core {
             return false;
         }
         let busy = pen.due.is_due(now) || expiry::is_dirty(pen.garbage, pen.meta.count);
+        // As many keys and rows as the callers add, and some: a large batch carries a large sweep, and a few
+        // callers do not wait for one.
+        let rows = (KEYS_AT_LEAST + 2 * pen.requests).min(STRETCH_ROWS);
         drop(pen);
-        const KEYS_AT_ONCE: u64 = 1024;
         // Never waited for: the thread that would answer may be waiting for this one to end.
         if busy && !self.keeper.sweeping.swap(true, Ordering::AcqRel) {
-            self.post(Work::Sweep { limit: KEYS_AT_ONCE });
+            self.post(Work::Sweep { limit: rows as u64, rows });
         }
         busy
     }

@@ -45,6 +45,9 @@ pub(crate) enum How<'a> {
 /// `docs/ARCHITECTURE.md` has what it costs.
 const CHECK_INTEGRITY: bool = true;
 
+/// No key takes fewer bytes of the file: its row has key and fingerprint, and more.
+const BYTES_OF_A_KEY: u64 = 128;
+
 /// Opens, creates or adopts a ledger.
 pub(crate) fn open(path: &Path, options: Options, how: How<'_>) -> Result<Arc<Core>> {
     options.check()?;
@@ -123,7 +126,8 @@ fn exists(paths: &Paths) -> Error {
 fn missing(paths: &Paths, anchor: Option<&Anchor>) -> Error {
     let file = paths.file.display();
     match anchor {
-        None => Error::new(ErrorKind::Missing, format!("there is no ledger at {file}")).next("create it first (`onceledger init`)"),
+        None => Error::new(ErrorKind::Missing, format!("there is no ledger at {file}"))
+            .next("check the path: a new ledger knows of no claim; only where there never was one, create it (`onceledger init`)"),
         Some(anchor) if anchor.state == AnchorState::Creating => {
             Error::new(ErrorKind::Missing, format!("the creation of {file} was interrupted")).next("create it again (`onceledger init`)")
         }
@@ -256,7 +260,7 @@ impl Opening {
         let adopting = matches!(how, How::Adopt { .. });
         let path = &self.paths.file;
         let file = self.disk.open(path, Mode::Existing).map_err(|error| Error::io("opening", path, error))?;
-        self.check_file(&*file, anchor.as_ref(), adopting)?;
+        let bytes = self.check_file(&*file, anchor.as_ref(), adopting)?;
         if self.needs_page_pass(anchor.as_ref()) {
             match write_pages_back(path, &*file) {
                 // A hole that is written back takes space. Nothing is built on this opening, and the anchor
@@ -275,6 +279,8 @@ impl Opening {
         let times =
             Times::resume(Arc::clone(&self.options.clock), millis(self.options.clock_gap_max), Some(meta.stamp));
         let index = Index::new(self.options.cache_bytes / 2);
+        // Most keys have two rows, a grant and a settle; and a count that is wrong takes no memory.
+        index.expect((meta.count / 2).min(bytes / BYTES_OF_A_KEY));
         let mut side = Side::default();
         let mut pen = scan(&store, meta, &index, &mut side, self.options.threads)?;
         let (now, stamp) = times.stamp();
@@ -333,19 +339,20 @@ impl Opening {
         started(core)
     }
 
-    /// Tells a file that is no ledger from one that was damaged, before redb sees it.
-    fn check_file(&self, file: &dyn DiskFile, anchor: Option<&Anchor>, adopting: bool) -> Result<()> {
+    /// Tells a file that is no ledger from one that was damaged, before redb sees it. Gives its length.
+    fn check_file(&self, file: &dyn DiskFile, anchor: Option<&Anchor>, adopting: bool) -> Result<u64> {
         const REDB_MAGIC: &[u8; 4] = b"redb";
         let path = self.paths.file.display();
         let failed = |error| Error::io("reading", &self.paths.file, error);
         let mut magic = [0; 4];
-        let is_redb = file.len().map_err(failed)? >= 4 && {
+        let bytes = file.len().map_err(failed)?;
+        let is_redb = bytes >= 4 && {
             file.read_at(0, &mut magic).map_err(failed)?;
             magic == *REDB_MAGIC
         };
         match (is_redb, anchor) {
-            (true, Some(_)) => Ok(()),
-            (true, None) if adopting => Ok(()),
+            (true, Some(_)) => Ok(bytes),
+            (true, None) if adopting => Ok(bytes),
             (true, None) => {
                 Err(Error::new(ErrorKind::RolledBack, format!("{path} has no anchor beside it")).next(ADOPT))
             }

@@ -55,9 +55,10 @@ pub(crate) enum Work {
     Attend {
         session: u64,
     },
-    /// Forget what is due, and clean the log.
+    /// Forget so many keys that are due, and clean so many rows of the log.
     Sweep {
         limit: u64,
+        rows: usize,
     },
     /// Claims and cells, all or nothing.
     Transaction(Box<TransactionWork>),

@@ -56,9 +56,9 @@ impl Turn<'_> {
                 Reply::Applied
             }
             Work::Attend { session } => self.attend(*session)?,
-            Work::Sweep { limit } => {
+            Work::Sweep { limit, rows } => {
                 self.core.keeper.swept();
-                Reply::Swept(self.sweep(*limit)?)
+                Reply::Swept(self.sweep(*limit, *rows)?)
             }
             Work::Transaction(work) => self.transaction(work)?,
             Work::Request(work) => self.request(work)?,

@@ -42,6 +42,8 @@ pub(crate) struct Pen {
     /// What the anchor last said, and when that was by the boot-time clock.
     pub anchored: Meta,
     pub anchored_ms: u64,
+    /// How many requests the last batch had.
+    pub requests: usize,
     pub waiting: DigestMap<VecDeque<Request>>,
     pub probing: DigestSet,
     pub side: SideBatch,
@@ -70,6 +72,7 @@ impl Pen {
             garbage: 0,
             anchored: meta,
             anchored_ms: 0,
+            requests: 0,
             waiting: DigestMap::default(),
             probing: DigestSet::default(),
             side: SideBatch::default(),
@@ -162,6 +165,7 @@ pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answe
         return answers;
     }
     let (now, stamp) = core.times.stamp();
+    pen.requests = requests.len();
     let mut requests = VecDeque::from(requests);
     let mut turn = Turn::alone(core, pen, now);
     while let Some(mut request) = requests.pop_front() {
