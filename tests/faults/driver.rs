@@ -1,5 +1,8 @@
 //! Calls of every kind on one ledger, held against the model as they are made.
 
+#[path = "together.rs"]
+mod together;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +12,11 @@ use onceledger::testkit::{
     Saw, SplitMix, Stand, Terms,
 };
 use onceledger::{
-    Claim, Claimed, Error, ErrorKind, FencingToken, Grant, Keep, Key, Ledger, Options, Outcome, Recovery, Scope,
-    Settlement, Ticket, Verdict, View,
+    Claim, Claimed, Error, ErrorKind, FencingToken, Grant, Keep, Key, Ledger, Options, Outcome, Recovery, Refusal,
+    Scope, Settlement, Ticket, Transacted, Verdict, Version, View,
 };
+
+use together::{CELL, Doubt, Ended, Together, token_of};
 
 pub const FILE: &str = "/ledger.redb";
 pub const KEYS: u8 = 6;
@@ -22,6 +27,13 @@ const OUTCOME_BYTES_MAX: usize = 4096;
 pub enum Step {
     Claim {
         key: u8,
+        args: u8,
+        terms: u8,
+    },
+    /// Claims two keys and writes a cell, all or nothing.
+    Together {
+        key: u8,
+        other: u8,
         args: u8,
         terms: u8,
     },
@@ -91,7 +103,8 @@ impl Step {
 
     pub fn from_bytes([kind, key, pick, body, extra, more, low, high]: [u8; 8], faults: bool) -> Step {
         match kind % 100 {
-            0..=29 => Step::Claim { key, args: pick % 16, terms: extra },
+            0..=25 => Step::Claim { key, args: pick % 16, terms: extra },
+            26..=29 => Step::Together { key, other: more, args: pick % 16, terms: extra },
             30..=44 => Step::Complete { pick, body },
             45..=48 => Step::Fail { pick, body },
             49..=52 => Step::Release { pick },
@@ -122,6 +135,22 @@ pub struct Logged {
     /// What the session's file has for the next opening.
     pub left: Vec<(Key, Call)>,
     pub clock: FakeClock,
+    together: Together,
+    doubt: Option<Doubt>,
+}
+
+/// What may stand.
+#[derive(Clone)]
+pub struct Known {
+    model: Model,
+    together: Together,
+}
+
+impl Known {
+    /// A ledger in which nothing was ever claimed.
+    pub fn new() -> Known {
+        Known { model: Model::new(), together: Together::new() }
+    }
 }
 
 pub struct Driver {
@@ -135,6 +164,9 @@ pub struct Driver {
     pub tickets: Vec<Ticket>,
     tokens: Vec<(u8, u64)>,
     left: Vec<(Key, Call)>,
+    together: Together,
+    /// The transaction of the step that is done.
+    doubt: Option<Doubt>,
     created_ms: u64,
     pub small: bool,
     /// Whether a storage failure was answered since the last open (P13).
@@ -229,6 +261,8 @@ impl Driver {
             tickets: Vec::new(),
             tokens: Vec::new(),
             left: Vec::new(),
+            together: Together::new(),
+            doubt: None,
             created_ms,
             small,
             failed: false,
@@ -256,6 +290,13 @@ impl Driver {
 
     fn ledger(&self) -> &Ledger {
         self.ledger.as_ref().unwrap()
+    }
+
+    /// What may stand once the process is gone.
+    pub fn known(&self) -> Known {
+        let mut model = self.model.clone();
+        model.orphan(&[]);
+        Known { model, together: self.together.clone() }
     }
 
     pub fn trail(&self) -> String {
@@ -306,13 +347,14 @@ impl Driver {
     pub fn step(&mut self, step: Step) -> Checked {
         let (from, before) = (self.disk.operations(), self.log.is_some().then(|| self.model.clone()));
         self.steps.push(format!("{step:?} at {} ms", self.now_ms()));
-        let left = self.left.clone();
+        let (left, together) = (self.left.clone(), self.together.clone());
         let mut pending = Vec::new();
         let done = self.act(step, &mut pending);
+        let doubt = self.doubt.take();
         if let (Some(log), Some(before)) = (&mut self.log, before) {
             // Time passes before the operations of a step, if at all.
             let clock = self.clock.clone_hands();
-            log.push(Logged { from, before, pending, left, clock });
+            log.push(Logged { from, before, pending, left, clock, together, doubt });
         }
         done.map_err(|what| format!("{what}\n  {}", self.trail()))
     }
@@ -331,6 +373,10 @@ impl Driver {
                     self.grants.push(grant);
                 }
                 Ok(())
+            }
+            Step::Together { key, other, args, terms: number } => {
+                let key = key % KEYS;
+                self.together([key, (key + 1 + other % (KEYS - 1)) % KEYS], args, &terms(number), pending)
             }
             Step::Complete { pick, body } => self
                 .settle(pick, pending, |token| (Call::Complete(token, outcome(body)), Settlement::done(outcome(body)))),
@@ -401,6 +447,69 @@ impl Driver {
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn together(&mut self, numbers: [u8; 2], args: u8, terms: &Terms, pending: &mut Vec<(Key, Call)>) -> Checked {
+        let claims = numbers.map(|number| claim(number, args, terms));
+        let calls = claims.each_ref().map(|claim| Call::claim(claim, *terms));
+        let keys = numbers.map(key);
+        let version = self.look_together()?;
+        let tokens = keys.each_ref().map(|key| token_of(self.ledger(), key).ok().flatten());
+        let number = self.together.number();
+        let doubt = Doubt { number, keys: keys.clone(), tokens };
+        self.doubt = Some(doubt.clone());
+        pending.extend(keys.into_iter().zip(calls.clone()));
+        let transaction = self.ledger().transaction().set_cell(CELL, Outcome::text(number.to_string()));
+        let transaction = match version {
+            Some(version) => transaction.expect_cell(CELL, version),
+            None => transaction.expect_absent(CELL),
+        };
+        let [first, second] = claims;
+        match transaction.claim(first).claim(second).commit() {
+            Ok(Transacted::Committed(committed)) => {
+                self.together.committed(number);
+                for ((number, call), grant) in numbers.into_iter().zip(&calls).zip(committed.grants) {
+                    self.saw(number, call, &Saw::Granted(grant.token().get(), grant.attempt()), None)?;
+                    self.grants.push(grant);
+                }
+                Ok(())
+            }
+            Ok(Transacted::Refused(refusals)) if refusals.is_empty() => {
+                Err("a transaction was refused, and nothing stood in its way".to_owned())
+            }
+            Ok(Transacted::Refused(refusals)) => refusals.into_iter().try_for_each(|refusal| match refusal {
+                Refusal::Claim { index, stands } => {
+                    self.saw(numbers[index], &calls[index], &Saw::claimed(&Ok(stands)), None)
+                }
+                other => Err(format!("nobody wrote the cell in between: {other:?}")),
+            }),
+            Err(error) => {
+                let failed = Err(error);
+                let saw = Saw::claimed(&failed);
+                if saw == Saw::Unknown {
+                    self.together.unknown(doubt);
+                }
+                let mut calls = numbers.into_iter().zip(&calls);
+                calls.try_for_each(|(number, call)| self.saw(number, call, &saw, failed.as_ref().err()))
+            }
+        }
+    }
+
+    /// The version of the cell. A failure of storage is noted.
+    fn look_together(&mut self) -> Result<Option<Version>, String> {
+        let looked = self.together.look(self.ledger.as_ref().unwrap());
+        match looked {
+            Ok(_) if self.failed && !self.reads_only => {
+                Err("after a storage failure a cell was served (P13)".to_owned())
+            }
+            Ok(version) => Ok(version),
+            Err(Ended::Failed(error)) if error.is_storage() => {
+                self.failed = true;
+                Ok(None)
+            }
+            Err(Ended::Failed(error)) => Err(format!("a look at a cell ended with {error}")),
+            Err(Ended::Violation(what)) => Err(what),
         }
     }
 
@@ -511,6 +620,7 @@ impl Driver {
 
     /// Holds every key against the model.
     pub fn check_all(&mut self) -> Checked {
+        self.look_together()?;
         (0..KEYS).try_for_each(|number| self.check(number))
     }
 
@@ -640,7 +750,8 @@ pub fn ledger_ms(clock: &FakeClock) -> u64 {
 
 /// Opens what a crash left and holds every key against what may stand. `deep`: claims every key too,
 /// reopens, and looks again.
-pub fn check_image(disk: &FaultDisk, clock: &FakeClock, mut model: Model, deep: bool) -> Result<Model, String> {
+pub fn check_image(disk: &FaultDisk, clock: &FakeClock, known: Known, deep: bool) -> Result<(), String> {
+    let Known { mut model, mut together } = known;
     let context = |what: String| format!("{}: {what}", disk.origin());
     let options = || {
         Options::new()
@@ -660,10 +771,15 @@ pub fn check_image(disk: &FaultDisk, clock: &FakeClock, mut model: Model, deep: 
             .call(&key(number), now_ms, &Call::Check, &Saw::view(&view))
             .map_err(|error| context(error.to_string()))?;
     }
+    match together.look(&ledger) {
+        Ok(_) => {}
+        Err(Ended::Failed(error)) => return Err(context(format!("a look at a cell ended with {error:?}"))),
+        Err(Ended::Violation(what)) => return Err(context(what)),
+    }
     if !deep {
         // Closing in good order is half of the time, and nothing is looked at afterwards.
         disk.stop();
-        return Ok(model);
+        return Ok(());
     }
     ledger.verify().map_err(|error| context(format!("verifying ended with {error:?}")))?;
     for number in 0..KEYS {
@@ -692,11 +808,11 @@ pub fn check_image(disk: &FaultDisk, clock: &FakeClock, mut model: Model, deep: 
             .map_err(|error| context(error.to_string()))?;
     }
     disk.stop();
-    Ok(model)
+    Ok(())
 }
 
 /// What may stand once a run was cut off before operation `number`.
-pub fn model_at(log: &[Logged], number: u64) -> Option<(Model, FakeClock, &Logged)> {
+pub fn known_at(log: &[Logged], number: u64) -> Option<(Known, FakeClock, &Logged)> {
     let step = log.iter().rev().find(|step| step.from < number)?;
     let mut model = step.before.clone();
     let now_ms = ledger_ms(&step.clock);
@@ -705,7 +821,9 @@ pub fn model_at(log: &[Logged], number: u64) -> Option<(Model, FakeClock, &Logge
         let _ = model.call(key, now_ms, call, &Saw::Unknown);
     }
     model.orphan(&[]);
-    Some((model, step.clock.clone_hands(), step))
+    let mut together = step.together.clone();
+    step.doubt.iter().for_each(|doubt| together.unknown(doubt.clone()));
+    Some((Known { model, together }, step.clock.clone_hands(), step))
 }
 
 pub fn path() -> &'static Path {

@@ -3,7 +3,7 @@
 
 use onceledger::testkit::{CrashOptions, FaultDisk, SplitMix};
 
-use crate::driver::{Driver, Step, check_image, model_at};
+use crate::driver::{Driver, Step, check_image, known_at};
 use crate::kit::{Tally, floor, is_long, seed, violated};
 
 /// Runs calls on a new ledger and keeps the state before every sync.
@@ -34,7 +34,7 @@ fn crash(seed: u64, most: usize) -> Tally {
     let stride = all.div_ceil(most).max(1);
     let mut skip = 0;
     for epoch in epochs {
-        let Some((model, clock, step)) = model_at(&log, epoch.operation) else { continue };
+        let Some((known, clock, step)) = known_at(&log, epoch.operation) else { continue };
         clock.reboot(std::time::Duration::ZERO);
         let mut images = epoch.disk.crash_images(&options);
         let count = images.len();
@@ -42,8 +42,8 @@ fn crash(seed: u64, most: usize) -> Tally {
         while at < count {
             let image = images.nth(if at == skip { at } else { stride - 1 }).unwrap();
             let deep = tally.cases.is_multiple_of(16);
-            match check_image(&image, &clock, model.clone(), deep) {
-                Ok(_) => {}
+            match check_image(&image, &clock, known.clone(), deep) {
+                Ok(()) => {}
                 Err(what) => violated("t01", seed, format!("{what}\n{step:#?}")),
             }
             tally.cases += 1;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use onceledger::testkit::{CrashOptions, FakeClock, FaultDisk, Model, SplitMix};
+use onceledger::testkit::{CrashOptions, FakeClock, FaultDisk, SplitMix};
 
-use crate::driver::{Driver, check_image, model_at};
+use crate::driver::{Driver, Known, check_image, known_at};
 use crate::kit::{Tally, floor, is_long, seed, violated};
 use crate::t01_crash_at_every_sync::run;
 
 /// Opens a disk and dies at each operation of it; what is left is opened again, `depth` times.
-fn crash_open(disk: &FaultDisk, clock: &FakeClock, model: &Model, depth: u32, tally: &mut Tally) -> Result<(), String> {
+fn crash_open(disk: &FaultDisk, clock: &FakeClock, known: &Known, depth: u32, tally: &mut Tally) -> Result<(), String> {
     let options = |disk: &FaultDisk, clock: &FakeClock| {
         onceledger::Options::new()
             .disk(std::sync::Arc::new(disk.clone()))
@@ -36,10 +36,10 @@ fn crash_open(disk: &FaultDisk, clock: &FakeClock, model: &Model, depth: u32, ta
         let left = std::iter::once((copy.process_crash(), &clock)).chain(lost);
         for (image, clock) in left.chain(images.step_by(stride).map(|image| (image, &rebooted))) {
             if depth > 1 && tally.cases.is_multiple_of(5) {
-                crash_open(&image, clock, model, depth - 1, tally)?;
+                crash_open(&image, clock, known, depth - 1, tally)?;
             }
             let deep = tally.cases.is_multiple_of(16);
-            check_image(&image, clock, model.clone(), deep)
+            check_image(&image, clock, known.clone(), deep)
                 .map_err(|what| format!("died at operation {number} of the open: {what}"))?;
             tally.cases += 1;
             tally.faults += 1;
@@ -61,7 +61,7 @@ fn t02_a_crash_inside_recovery_loses_nothing() {
         let mut random = SplitMix::new(number);
         for _ in 0..4 {
             let epoch = &epochs[random.below(epochs.len() as u64) as usize];
-            let Some((model, clock, step)) = model_at(&log, epoch.operation) else { continue };
+            let Some((known, clock, step)) = known_at(&log, epoch.operation) else { continue };
             let options = CrashOptions { seed: number, ..CrashOptions::default() };
             let mut images = epoch.disk.crash_images(&options);
             let at = random.below(images.len() as u64) as usize;
@@ -69,7 +69,7 @@ fn t02_a_crash_inside_recovery_loses_nothing() {
             rebooted.reboot(Duration::ZERO);
             let states = [(epoch.disk.process_crash(), clock), (images.nth(at).unwrap(), rebooted)];
             for (disk, clock) in states {
-                if let Err(what) = crash_open(&disk, &clock, &model, depth, &mut tally) {
+                if let Err(what) = crash_open(&disk, &clock, &known, depth, &mut tally) {
                     violated("t02", number, format!("{}: {what}\n{step:#?}", disk.origin()));
                 }
             }
@@ -119,7 +119,7 @@ fn t02_a_crash_while_creating_is_completed_or_started_over() {
             let claimed = ledger.claim(&crate::driver::claim(0, 1, &terms)).unwrap();
             assert!(claimed.granted().is_some(), "{}: operation {number}", image.origin());
             ledger.close().unwrap();
-            check_image(&image, &clock, Model::new(), false).expect_err("the claim is there");
+            check_image(&image, &clock, Known::new(), false).expect_err("the claim is there");
             tally.cases += 1;
             tally.faults += 1;
         }

@@ -33,14 +33,12 @@ pub fn under(seed: u64, calls: usize, plan: Plan) -> Result<Option<Tally>, Strin
     driver.ledger = None;
     driver.grants.clear();
     driver.tickets.clear();
-    driver.model.orphan(&[]);
     for (disk, boots) in [(driver.disk.process_crash(), false), (driver.disk.power_loss(), true)] {
         let clock = driver.clock.clone_hands();
         if boots {
             clock.reboot(Duration::ZERO);
         }
-        check_image(&disk, &clock, driver.model.clone(), true)
-            .map_err(|what| format!("{what}\n  {}", driver.trail()))?;
+        check_image(&disk, &clock, driver.known(), true).map_err(|what| format!("{what}\n  {}", driver.trail()))?;
     }
     Ok((injected > 0).then_some(Tally { cases: 1, faults: injected, unknown }))
 }

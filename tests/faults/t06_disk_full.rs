@@ -66,8 +66,8 @@ fn full(seed: u64, from: u64) -> Result<Option<(Tally, u64)>, String> {
     disk.stop();
     drop(ledger);
     let freed = disk.process_crash();
-    let model = crate::driver::check_image(&freed, &driver.clock.clone_hands(), driver.model.clone(), true);
-    model.map_err(&trail)?;
+    let checked = crate::driver::check_image(&freed, &driver.clock.clone_hands(), driver.known(), true);
+    checked.map_err(&trail)?;
     Ok(Some((Tally { cases: 1, faults: 1, unknown }, met)))
 }
 
