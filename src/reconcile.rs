@@ -5,7 +5,7 @@
 //! what follows from it in one commit against the token in doubt. A key under
 //! [`Recovery::Hold`] is left to a person.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -157,18 +157,22 @@ impl Ledger {
         if detail.token != doubt.token {
             return Ok(Found::Elsewhere(detail.key));
         }
-        let probed = Arc::new(AtomicBool::new(false));
+        let found = Arc::new(AtomicU8::new(UNASKED));
         let mut claim = Claim::unguarded(detail.key.clone()).label(&detail.label);
         claim.fingerprint = detail.fingerprint;
         claim.args = detail.args;
-        claim.recovery = Recovery::Reconcile(watched(&how.probe, &probed));
+        claim.recovery = Recovery::Reconcile(watched(&how.probe, &found));
         Ok(match self.claim(&claim)? {
             Claimed::Granted(grant) => {
-                // The verdict freed the key and gave it to the prober, who has nothing to run.
+                // The verdict freed the key and gave it to the prober, who has nothing to run. Where the probe
+                // was not asked, somebody else had freed it.
                 _ = grant.release()?;
-                Found::NotApplied(detail.key)
+                match found.load(Ordering::Relaxed) {
+                    NOT_APPLIED => Found::NotApplied(detail.key),
+                    _ => Found::Elsewhere(detail.key),
+                }
             }
-            Claimed::AlreadyDone(_) if probed.load(Ordering::Relaxed) => Found::Applied(detail.key),
+            Claimed::AlreadyDone(_) if found.load(Ordering::Relaxed) == APPLIED => Found::Applied(detail.key),
             Claimed::Uncertain(uncertain) if uncertain.stored_rule_decided => Found::Held(uncertain.doubt),
             Claimed::Uncertain(uncertain) => Found::Left(uncertain.doubt),
             Claimed::AlreadyDone(_)
@@ -180,11 +184,21 @@ impl Ledger {
     }
 }
 
-/// The probe, noting that it found the effect.
-fn watched(probe: &Probe, applied: &Arc<AtomicBool>) -> Probe {
-    let applied = Arc::clone(applied);
+const UNASKED: u8 = 0;
+const APPLIED: u8 = 1;
+const NOT_APPLIED: u8 = 2;
+const UNKNOWN: u8 = 3;
+
+/// The probe, noting what it found.
+fn watched(probe: &Probe, found: &Arc<AtomicU8>) -> Probe {
+    let found = Arc::clone(found);
     let note = move |finding: Finding| {
-        applied.store(matches!(finding, Finding::Applied(_)), Ordering::Relaxed);
+        let noted = match finding {
+            Finding::Applied(_) => APPLIED,
+            Finding::NotApplied => NOT_APPLIED,
+            Finding::Unknown => UNKNOWN,
+        };
+        found.store(noted, Ordering::Relaxed);
         finding
     };
     match probe.0.clone() {

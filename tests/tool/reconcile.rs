@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use onceledger::testkit::FakeClock;
 use onceledger::{
-    Claim, Doubt, EffectError, Finding, Key, Ledger, Options, Outcome, Probe, Reconcile, Recovery, Scope, Standing,
+    Claim, Doubt, EffectError, Finding, Key, Ledger, Options, Outcome, Probe, Reconcile, Recovery, Resolved, Scope,
+    Standing, Verdict,
 };
 
 fn claim(name: &str, recovery: Recovery) -> Claim {
@@ -98,6 +99,24 @@ fn nothing_is_asked_before_the_settle_delay() {
     clock.advance(Duration::from_secs(2));
     assert_eq!(ledger.reconcile_all(&how).unwrap().applied.len(), 1);
     assert_eq!(probes.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_key_that_somebody_else_freed_meanwhile_is_not_told_as_what_the_probe_found() {
+    let ledger = open();
+    doubts(&ledger, &names(2), &asked());
+    let (doubts, other) = (ledger.uncertain().unwrap(), ledger.clone());
+    let how = quick(move |doubt| {
+        // A person decides the second while the first is asked about.
+        let left = doubts.iter().find(|other| other.key != doubt.key).unwrap();
+        let resolved = other.resolve(left, Verdict::NotDone, "ana", "nothing there").unwrap();
+        assert!(matches!(resolved, Resolved::Applied), "the probe was asked about both");
+        Finding::Applied(Outcome::text("found"))
+    })
+    .at_once(1);
+    let told = ledger.reconcile_all(&how).unwrap();
+    assert_eq!((told.applied.len(), told.elsewhere.len(), told.not_applied.len()), (1, 1, 0));
+    assert_eq!(ledger.check(&told.elsewhere[0]).unwrap().standing(), Standing::Vacant);
 }
 
 #[test]
