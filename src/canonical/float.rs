@@ -59,6 +59,11 @@ fn lowest_bit(float: f64) -> i32 {
 mod tests {
     use super::*;
 
+    /// 1424953923781206.25, with all its digits.
+    const QUARTER: f64 = 1_424_953_923_781_206.0 + 0.25;
+    /// 1424953923781206.75.
+    const THREE: f64 = 1_424_953_923_781_206.0 + 0.75;
+
     /// What is taken in place of a decimal of `float`, whichever of two equally near ones the library chose.
     fn taken(float: f64, shortest: &str) -> Option<String> {
         even_of_two(float, shortest, |text| text.parse() == Ok(float))
@@ -67,7 +72,7 @@ mod tests {
     #[test]
     fn of_two_equally_near_decimals_the_even_one_is_taken() {
         // Their fourth and fifth places: .25 between .2 and .3, .75 between .7 and .8.
-        let (quarter, three) = (1_424_953_923_781_206.25, 1_424_953_923_781_206.75);
+        let [quarter, three] = [QUARTER, THREE];
         let even = |last| Some(format!("1.424953923781206{last}e15"));
         assert_eq!(taken(quarter, "1.4249539237812063e15"), even(2));
         assert_eq!(taken(three, "1.4249539237812067e15"), even(8));
@@ -81,7 +86,7 @@ mod tests {
 
     #[test]
     fn an_even_decimal_that_reads_back_as_another_float_is_not_taken() {
-        assert_eq!(even_of_two(1_424_953_923_781_206.25, "1.4249539237812063e15", |_| false), None);
+        assert_eq!(even_of_two(QUARTER, "1.4249539237812063e15", |_| false), None);
     }
 
     #[test]

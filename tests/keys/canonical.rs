@@ -122,6 +122,20 @@ fn numbers_answer_in_the_types_that_hold_them() {
 }
 
 #[test]
+fn what_no_json_is_is_named() {
+    for (text, named) in [
+        ("NaN", "no NaN and no infinities"),
+        ("Infinity", "no NaN and no infinities"),
+        ("[NaN]", "no NaN and no infinities"),
+        ("\u{feff}1", "byte order mark"),
+        ("nil", "no JSON value begins here"),
+    ] {
+        let refused = Value::parse(text).unwrap_err().to_string();
+        assert!(refused.contains(named), "{text}: {refused}");
+    }
+}
+
+#[test]
 fn an_integer_is_the_same_number_however_it_was_made() {
     // Of 17, 18, 19 and more digits: they are kept in two ways.
     for power in [0, 1, 16, 17, 18] {

@@ -199,3 +199,16 @@ fn halfway_floats_take_the_even_digit() {
     println!("{halfway} floats where the even digit is not the library's");
     assert!(halfway >= 20, "{halfway}");
 }
+
+#[test]
+fn an_error_inside_a_value_is_told_by_whoever_passes_it_on() {
+    /// Serializes a float, and names the field where that fails.
+    struct Named(f64);
+    impl serde::Serialize for Named {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.serialize_f64(self.0).map_err(|error| serde::ser::Error::custom(format!("amount: {error}")))
+        }
+    }
+    let refused = Value::from_serialize(&Named(f64::NAN)).unwrap_err().to_string();
+    assert!(refused.contains("amount: ") && refused.contains("NaN"), "{refused}");
+}
