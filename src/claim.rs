@@ -250,7 +250,7 @@ impl Claim {
         self
     }
 
-    /// A few words for people, shown by `show` and `list`. By default scope and action name.
+    /// A few words for people, shown by `show` and `list`. By default the action's or tool's name.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Arc::from(label.as_ref()));
         self

@@ -174,7 +174,8 @@ impl Options {
             return Err(Error::bad_input(format!(
                 "an outcome limit of {} bytes is over 256 MiB",
                 self.outcome_bytes_max
-            )));
+            ))
+            .next("keep large results elsewhere, and store where they are"));
         }
         self.keep.seconds("keep")?;
         check_remember(self.remember.seconds("remember")?)

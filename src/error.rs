@@ -29,19 +29,20 @@ pub enum ErrorKind {
     /// The caller passed something that is never right: an empty key part, a lease of zero, JSON
     /// with duplicate names. Nothing was written.
     BadInput,
-    /// There is no ledger at the path, or an anchor without its ledger. Nothing was written.
+    /// There is no ledger at the path. Nothing was written.
     Missing,
     /// `create` found something at the path. Nothing was written.
     Exists,
     /// Another process, or another handle of this one, holds the file. Nothing was written.
     Locked,
-    /// The file is not a ledger, or is half of one. Nothing was written.
+    /// The file is not a ledger, or is half of one. Nothing was written but the `.lock` file beside it.
     NotALedger,
     /// The file was written by a newer version. Nothing was written.
     NewerFormat,
     /// Bytes read are not the bytes that were written. Nothing was written.
     Damaged,
-    /// The file is older than its anchor, or another file took its place. Nothing was written.
+    /// The file is older than its anchor, another file took its place, or one of the two is gone. Nothing was
+    /// written.
     RolledBack,
     /// The file or its folder cannot be used as asked: read-only, no locks, a network file
     /// system. Nothing was written.
@@ -178,7 +179,8 @@ impl Error {
         matches!(self.0.kind, ErrorKind::Storage | ErrorKind::Unknown)
     }
 
-    /// Whether the effect had already run when the call failed. False: it was never started.
+    /// Whether the effect had already run when the call failed. False: it was never started, or it said that
+    /// it certainly did nothing.
     pub fn after_the_effect(&self) -> bool {
         self.0.after_effect
     }

@@ -225,14 +225,14 @@ impl Grant {
     /// # Errors
     /// As [`complete`](Grant::complete).
     pub fn settle(mut self, settlement: Settlement) -> Result<Settled> {
-        let outcome = settlement.outcome();
-        self.core.check_call().map_err(|error| error.after_effect(outcome.clone()))?;
+        let after = settlement.after();
+        self.core.check_call().map_err(&after)?;
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
         self.core.session.tell(self.token, true);
         let answer = self.core.call_checked(work).and_then(|reply| settled(&self.core, &self.key, reply));
         self.core.session.tell(self.token, answer.is_ok());
         self.end();
-        answer.map_err(|error| error.after_effect(outcome))
+        answer.map_err(after)
     }
 
     /// [`settle`](Grant::settle) as a future. Queued at once: a settle once queued stands, whether
@@ -241,24 +241,23 @@ impl Grant {
         let sent = self.send(settlement);
         let (core, key, token) = (Arc::clone(&self.core), self.key.clone(), self.token);
         async move {
-            let (receive, outcome) = sent?;
+            let (receive, after) = sent?;
             let answer = receive.await.and_then(|reply| settled(&core, &key, reply));
             if answer.is_err() {
                 core.session.tell(token, false);
             }
-            answer.map_err(|error| error.after_effect(outcome))
+            answer.map_err(after)
         }
     }
 
-    fn send(&mut self, settlement: Settlement) -> Result<(Receive<Answered>, Option<Outcome>)> {
-        let outcome = settlement.outcome();
-        let after = |error: Error| error.after_effect(outcome.clone());
-        self.core.check_call().map_err(after)?;
+    fn send(&mut self, settlement: Settlement) -> Result<(Receive<Answered>, impl Fn(Error) -> Error + Send + use<>)> {
+        let after = settlement.after();
+        self.core.check_call().map_err(&after)?;
         let work = settlement.work(&self.key, self.token, self.core.options.outcome_bytes_max);
         self.core.session.tell(self.token, true);
         let receive = self.core.send_checked(work);
         self.end();
-        Ok((receive, outcome))
+        Ok((receive, after))
     }
 
     /// Ends the grant because its effect panicked.
@@ -300,6 +299,13 @@ impl Grant {
 }
 
 impl Settlement {
+    /// What an error says once this was to be recorded: that it came after the effect, with its outcome. One
+    /// that certainly had no effect may be started again.
+    fn after(&self) -> impl Fn(Error) -> Error + Send + use<> {
+        let (released, outcome) = (matches!(self.end, Ending::Released(_)), self.outcome());
+        move |error| if released { error } else { error.after_effect(outcome.clone()) }
+    }
+
     pub(crate) fn outcome(&self) -> Option<Outcome> {
         match &self.end {
             Ending::Done(outcome) | Ending::Failed(outcome) => Some(outcome.clone()),
@@ -368,13 +374,13 @@ impl Ticket {
                 Error::bad_input("this ticket is of another ledger").next("settle it on the ledger that granted it")
             );
         }
-        let outcome = settlement.outcome();
+        let after = settlement.after();
         let work = settlement.work(&self.key, self.token, self.outcome_bytes_max);
         let answer = core.call(work).and_then(|reply| settled(core, &self.key, reply));
         if answer.is_ok() {
             self.session.tell(self.token, true);
         }
-        answer.map_err(|error| error.after_effect(outcome))
+        answer.map_err(after)
     }
 
     /// Writes and syncs the settlement into the session's file, without the ledger: whoever next
@@ -420,7 +426,10 @@ impl Ledger {
 fn shared(session: &Session) -> Result<Option<Inheritable>> {
     session.check_process()?;
     if !session.has_begun() {
-        return Err(Error::new(ErrorKind::Closed, "this session has no file"));
+        let what = "this session has no file: no claim of this process is in progress";
+        return Err(
+            Error::new(ErrorKind::Closed, what).next("ask again inside an effect, or with a grant or ticket in hand")
+        );
     }
     session.inheritable()
 }

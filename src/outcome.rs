@@ -285,7 +285,8 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for EffectError {
 pub enum Stored {
     /// The first run's outcome, byte for byte.
     Kept(Outcome),
-    /// The action happened; its body was over the size limit or its retention has passed.
+    /// The action happened; its body was over the size limit, its retention has passed, or whoever resolved the
+    /// claim gave none.
     NotKept {
         /// What the body was.
         kind: Kind,

@@ -334,13 +334,17 @@ fn resolve_as_failed_or_not_done() {
 }
 
 #[test]
-fn the_printed_resolve_command_works_as_it_stands() {
+fn the_printed_resolve_command_lacks_the_decision_only() {
     let place = Place::with_ledger();
     let said = place.run("d", "", "exit 1").code(76);
     let line = said.err.lines().find(|line| line.trim_start().starts_with("onceledger resolve")).unwrap();
     // A shell takes it whole, with what it says beside the command.
     assert!(std::process::Command::new("sh").args(["-n", "-c", line]).status().unwrap().success(), "{line}");
-    let words: Vec<&str> = line.split_once("   #").unwrap().0.split_whitespace().skip(1).collect();
+    let mut words: Vec<&str> = line.split_once("   #").unwrap().0.split_whitespace().skip(1).collect();
+    // Pasted as it is, it decides nothing.
+    place.once(&words).code(64);
+    assert_eq!(place.show("d")["standing"], "uncertain");
+    *words.last_mut().unwrap() = "--done";
     place.once(&words).code(0);
     assert_eq!(place.show("d")["standing"], "done");
 }

@@ -274,7 +274,7 @@ fn exit_codes_mean_what_the_book_says_and_the_gravest_is_told() {
     let said = calls(&place, &[judged(75), judged(9), judged(0), judged(3)].join("\n"), "").code(76);
     assert_eq!(statuses(&said), ["not_applied", "uncertain", "done", "failed"]);
     let token = answers(&said)[1].1["ticket"]["token"].clone();
-    let said = calls(&place, &judged(9), "").code(76).says(&format!("--token {token} --done")).says("not run 1");
+    let said = calls(&place, &judged(9), "").code(76).says(&format!("--token {token} --by WHO")).says("not run 1");
     assert_eq!(statuses(&said), ["uncertain"]);
     assert_eq!(place.effects(), 6);
     let said = calls(&place, &call("b", "bare", json!({})), "").code(126).says("could not be started");

@@ -149,3 +149,20 @@ fn p10_a_ledger_that_only_reads_knows_the_time() {
     }
     panic!("still there after a minute of the keeper's");
 }
+
+/// Who gives a key back had no effect, and may start again whatever becomes of the record.
+#[test]
+fn a_release_that_fails_does_not_say_that_the_effect_ran() {
+    let place = Place::memory();
+    let ledger = place.create();
+    let [first, second, third] = ["a", "b", "c"].map(|name| grant(&ledger, &claim(name)));
+    let ticket = third.ticket();
+    ledger.clone().close().unwrap();
+    let released = first.release().unwrap_err();
+    assert!(!released.after_the_effect() && !released.to_string().contains("after the effect"), "{released}");
+    let released = ticket.settle(&ledger, Settlement::not_applied("no need")).unwrap_err();
+    assert!(!released.after_the_effect(), "{released}");
+    let completed = second.complete("re_1").unwrap_err();
+    assert!(completed.after_the_effect() && completed.to_string().contains("do not run it again"), "{completed}");
+    assert_eq!(completed.outcome().and_then(|outcome| outcome.as_str()), Some("re_1"));
+}

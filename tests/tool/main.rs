@@ -10,6 +10,7 @@ mod book;
 mod cases;
 #[cfg(feature = "testkit")]
 mod faults;
+#[cfg(feature = "testkit")]
 mod found;
 #[cfg(feature = "testkit")]
 mod futures;

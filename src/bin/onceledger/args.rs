@@ -118,6 +118,17 @@ pub struct KeyArgs {
     pub scope: String,
 }
 
+impl KeyArgs {
+    /// The parts of a hand-made key, for people, as far as a label goes.
+    pub fn words(&self) -> Option<String> {
+        const LABEL_BYTES_MAX: usize = 512;
+        let parts: Vec<_> = self.parts.iter().map(|part| part.to_string_lossy()).collect();
+        let words = parts.join(" ");
+        let cut = (0..=LABEL_BYTES_MAX).rev().find_map(|end| words.get(..end.min(words.len())))?;
+        (!parts.is_empty()).then(|| cut.to_owned())
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct InitArgs {
     #[command(flatten)]
@@ -139,7 +150,7 @@ pub struct RunArgs {
     pub create: bool,
     #[command(flatten)]
     pub key: KeyArgs,
-    /// A few words for people, shown by show and list [default: the action or tool]
+    /// A few words for people, shown by show and list [default: the parts of --key, or the tool]
     #[arg(long, value_name = "TEXT")]
     pub label: Option<String>,
     /// The longest the claim is held; after it the claim is uncertain [default: until the program ends]

@@ -240,10 +240,11 @@ pub fn time(ms: u64) -> String {
     format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
 }
 
-/// The command that decides an uncertain claim, as one would type it.
+/// The command that decides an uncertain claim, as one would type it but for the decision: pasted as it is, it is
+/// refused.
 pub fn resolve_command(ledger: &Path, key: &Key, token: FencingToken) -> String {
     format!(
-        "onceledger resolve {} --ledger {} --token {token} --done --by WHO --why WHY   # or --failed, or --not-done",
+        "onceledger resolve {} --ledger {} --token {token} --by WHO --why WHY DECISION   # --done, --failed or --not-done",
         key.to_hex(),
         whole(ledger)
     )
@@ -252,6 +253,11 @@ pub fn resolve_command(ledger: &Path, key: &Key, token: FencingToken) -> String 
 /// The command that says yes to a request, as one would type it.
 pub fn approve_command(ledger: &Path, id: ApprovalId) -> String {
     format!("onceledger approve {id} --ledger {} --by WHO   # or: deny {id} ... --by WHO", whole(ledger))
+}
+
+/// The command that shows what happened to a key, evidence included.
+pub fn history_command(ledger: &Path, key: &Key) -> String {
+    format!("onceledger history {} --ledger {} --json", key.to_hex(), whole(ledger))
 }
 
 /// A ledger's path as a word for a shell; whole, so that it works from any folder.

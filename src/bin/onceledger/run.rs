@@ -106,7 +106,7 @@ fn claim_of(args: &RunArgs, named: &Named) -> Claim {
     if let Some(remember) = args.remember {
         claim = claim.remember(remember);
     }
-    if let Some(label) = &args.label {
+    if let Some(label) = args.label.clone().or_else(|| args.key.words()) {
         claim = claim.label(label);
     }
     if args.approval {
@@ -386,7 +386,7 @@ fn settle(args: &RunArgs, ticket: &Ticket, ended: Ended) -> Result<i32, Failure>
     if let Settled::Lost(view) = &settled
         && !is_recorded(&ledger.history(ticket.key())?, ticket, means)
     {
-        let failure = superseded(ticket, &ended, view);
+        let failure = superseded(args, ticket, &ended, view);
         close(ledger);
         ended.flush();
         return Err(failure);
@@ -437,15 +437,19 @@ fn not_recorded(ticket: &Ticket, ended: &Ended, left: bool, error: onceledger::E
     Failure { code: exit::REFUSED, message, ..failure }
 }
 
-fn superseded(ticket: &Ticket, ended: &Ended, view: &View) -> Failure {
+fn superseded(args: &RunArgs, ticket: &Ticket, ended: &Ended, view: &View) -> Failure {
+    let free = match view.standing() {
+        Standing::Vacant => "; the key is free: the next run of it starts the program again",
+        _ => "",
+    };
     Failure::stale(format!(
-        "{}: stale: the program ran ({}), but its claim (token {}) was decided by somebody else meanwhile: it is {}; \
-         the outcome is kept as evidence: see `onceledger history {}`",
+        "{}: stale: the program ran ({}), but its claim (token {}) was decided by somebody else meanwhile: it is {}{free}; \
+         the outcome is kept as evidence: see `{}`",
         ticket.key(),
         ended.words(),
         ticket.token(),
         view.standing(),
-        ticket.key()
+        output::history_command(&args.ledger.path, ticket.key())
     ))
 }
 

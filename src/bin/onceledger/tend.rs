@@ -69,13 +69,17 @@ pub fn resolve(args: &ResolveArgs) -> Result<i32, Failure> {
     let detail = ledger.show(&key)?;
     output::close(ledger);
     if let Resolved::Stale(view) = resolved {
-        let stands = detail.map_or_else(
+        let stands = detail.as_ref().map_or_else(
             || "nothing is known of it".to_owned(),
             |detail| format!("it is {} under token {}", view.standing(), detail.token),
         );
-        let next = match view {
-            View::InProgress(_) => "wait for its end, or use --force to decide it now",
-            _ => "look at it with `onceledger show`, and decide again if that is still needed",
+        let next = match (view, detail) {
+            (View::InProgress(_), _) => "wait for its end, or use --force to decide it now".to_owned(),
+            (_, Some(_)) => {
+                let history = output::history_command(&args.ledger.path, &key);
+                format!("look at it with `{history}`, and decide again if that is still needed")
+            }
+            (_, None) => "check the key, --scope and --ledger".to_owned(),
         };
         return Err(Failure::stale(format!(
             "{key}: stale: token {token} is not in doubt: {stands}; nothing changed; {next}"
