@@ -1,4 +1,4 @@
-//! The kit itself: what its disk forgets, what its clock shows, what its provider counts.
+//! The kit itself: what its disk forgets, what its clock shows, what its provider counts, what its model takes.
 #![cfg(feature = "testkit")]
 // Helpers outside test functions, where clippy.toml does not allow it.
 #![allow(clippy::unwrap_used)]
@@ -9,6 +9,8 @@ mod clock;
 mod disk;
 #[path = "testkit/images.rs"]
 mod images;
+#[path = "testkit/model.rs"]
+mod model;
 #[path = "testkit/provider.rs"]
 mod provider;
 #[path = "testkit/real.rs"]

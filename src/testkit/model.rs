@@ -344,17 +344,14 @@ impl Possible {
             (Call::Complete(..) | Call::Fail(..) | Call::Release(_), Saw::Same) => {
                 self.is_same(now_ms, call).then(|| self.clone())
             }
-            (Call::Resolve(..), Saw::Lost(stand)) => {
-                if self.taken(now_ms, call).is_some() {
-                    return None;
-                }
-                self.shows(now_ms, stand)
-            }
-            (Call::Complete(..) | Call::Fail(..) | Call::Release(_) | Call::Renew(..), Saw::Lost(stand)) => {
-                if self.taken(now_ms, call).is_some() || self.is_same(now_ms, call) {
-                    return None;
-                }
-                self.shows(now_ms, stand)
+            (
+                Call::Complete(..) | Call::Fail(..) | Call::Release(_) | Call::Renew(..) | Call::Resolve(..),
+                Saw::Lost(stand),
+            ) => {
+                // First what stands: it may name the token of a grant whose answer was lost.
+                let shown = self.shows(now_ms, stand)?;
+                let lost = shown.taken(now_ms, call).is_none() && !shown.is_same(now_ms, call);
+                lost.then_some(shown)
             }
             _ => None,
         }
