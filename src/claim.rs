@@ -162,6 +162,9 @@ pub struct Claim {
 }
 
 impl Claim {
+    /// The longest label, in bytes.
+    pub const LABEL_BYTES_MAX: usize = 512;
+
     /// A claim whose every argument is guarded: the same key with other arguments is a mismatch.
     ///
     /// # Errors

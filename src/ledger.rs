@@ -190,16 +190,16 @@ impl Ledger {
 
     /// Checks a claim's parts once, and makes it ready for the writer.
     pub(crate) fn claim_work(&self, claim: &Claim) -> Result<ClaimWork> {
-        const LABEL_BYTES_MAX: usize = 512;
         let options = &self.core().options;
         let remember_s = claim.remember.unwrap_or(options.remember).seconds("remember")?;
         check_remember(remember_s)?;
         let keep_s = claim.keep.unwrap_or(options.keep).seconds("keep")?.min(remember_s);
         let label = claim.label.as_deref().unwrap_or_default();
-        if label.len() > LABEL_BYTES_MAX {
+        if label.len() > Claim::LABEL_BYTES_MAX {
             return Err(Error::bad_input(format!(
-                "a label of {} bytes is over the limit of {LABEL_BYTES_MAX}",
-                label.len()
+                "a label of {} bytes is over the limit of {}",
+                label.len(),
+                Claim::LABEL_BYTES_MAX
             ))
             .next("give a shorter one: it is for people only"));
         }

@@ -5,7 +5,7 @@
 //! what follows from it in one commit against the token in doubt. A key under
 //! [`Recovery::Hold`] is left to a person.
 
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -157,22 +157,22 @@ impl Ledger {
         if detail.token != doubt.token {
             return Ok(Found::Elsewhere(detail.key));
         }
-        let found = Arc::new(AtomicU8::new(UNASKED));
+        let exists = Arc::new(Mutex::new(None));
         let mut claim = Claim::unguarded(detail.key.clone()).label(&detail.label);
         claim.fingerprint = detail.fingerprint;
         claim.args = detail.args;
-        claim.recovery = Recovery::Reconcile(watched(&how.probe, &found));
+        claim.recovery = Recovery::Reconcile(watched(&how.probe, &exists));
         Ok(match self.claim(&claim)? {
             Claimed::Granted(grant) => {
                 // The verdict freed the key and gave it to the prober, who has nothing to run. Where the probe
                 // was not asked, somebody else had freed it.
                 _ = grant.release()?;
-                match found.load(Ordering::Relaxed) {
-                    NOT_APPLIED => Found::NotApplied(detail.key),
+                match *exists.lock() {
+                    Some(false) => Found::NotApplied(detail.key),
                     _ => Found::Elsewhere(detail.key),
                 }
             }
-            Claimed::AlreadyDone(_) if found.load(Ordering::Relaxed) == APPLIED => Found::Applied(detail.key),
+            Claimed::AlreadyDone(_) if *exists.lock() == Some(true) => Found::Applied(detail.key),
             Claimed::Uncertain(uncertain) if uncertain.stored_rule_decided => Found::Held(uncertain.doubt),
             Claimed::Uncertain(uncertain) => Found::Left(uncertain.doubt),
             Claimed::AlreadyDone(_)
@@ -184,21 +184,15 @@ impl Ledger {
     }
 }
 
-const UNASKED: u8 = 0;
-const APPLIED: u8 = 1;
-const NOT_APPLIED: u8 = 2;
-const UNKNOWN: u8 = 3;
-
-/// The probe, noting what it found.
-fn watched(probe: &Probe, found: &Arc<AtomicU8>) -> Probe {
-    let found = Arc::clone(found);
+/// The probe, noting whether the effect exists, where it can tell.
+fn watched(probe: &Probe, exists: &Arc<Mutex<Option<bool>>>) -> Probe {
+    let exists = Arc::clone(exists);
     let note = move |finding: Finding| {
-        let noted = match finding {
-            Finding::Applied(_) => APPLIED,
-            Finding::NotApplied => NOT_APPLIED,
-            Finding::Unknown => UNKNOWN,
+        *exists.lock() = match finding {
+            Finding::Applied(_) => Some(true),
+            Finding::NotApplied => Some(false),
+            Finding::Unknown => None,
         };
-        found.store(noted, Ordering::Relaxed);
         finding
     };
     match probe.0.clone() {

@@ -62,7 +62,7 @@ mod tests {
     /// 1424953923781206.25, with all its digits.
     const QUARTER: f64 = 1_424_953_923_781_206.0 + 0.25;
     /// 1424953923781206.75.
-    const THREE: f64 = 1_424_953_923_781_206.0 + 0.75;
+    const THREE_QUARTERS: f64 = 1_424_953_923_781_206.0 + 0.75;
 
     /// What is taken in place of a decimal of `float`, whichever of two equally near ones the library chose.
     fn taken(float: f64, shortest: &str) -> Option<String> {
@@ -71,14 +71,13 @@ mod tests {
 
     #[test]
     fn of_two_equally_near_decimals_the_even_one_is_taken() {
-        // Their fourth and fifth places: .25 between .2 and .3, .75 between .7 and .8.
-        let [quarter, three] = [QUARTER, THREE];
+        // .25 is halfway between .2 and .3, .75 between .7 and .8.
         let even = |last| Some(format!("1.424953923781206{last}e15"));
-        assert_eq!(taken(quarter, "1.4249539237812063e15"), even(2));
-        assert_eq!(taken(three, "1.4249539237812067e15"), even(8));
+        assert_eq!(taken(QUARTER, "1.4249539237812063e15"), even(2));
+        assert_eq!(taken(THREE_QUARTERS, "1.4249539237812067e15"), even(8));
         // Even already.
-        assert_eq!(taken(quarter, "1.4249539237812062e15"), None);
-        assert_eq!(taken(three, "1.4249539237812068e15"), None);
+        assert_eq!(taken(QUARTER, "1.4249539237812062e15"), None);
+        assert_eq!(taken(THREE_QUARTERS, "1.4249539237812068e15"), None);
         // Not halfway between any two.
         assert_eq!(taken(1_424_953_923_781_206.5, "1.4249539237812065e15"), None);
         assert_eq!(taken(0.1, "1e-1"), None);

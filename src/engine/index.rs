@@ -213,8 +213,7 @@ impl Index {
         if record.body_len as usize <= SMALL_BYTES_MAX {
             return self.lines.get(id.0, row);
         }
-        let (chunk, offset) = self.slots.chunk(id.0)?;
-        let body = chunk.bodies.get()?.get(offset)?.read();
+        let body = self.slots.body(id.0)?.read();
         body.as_ref().filter(|(cached, _)| *cached == row).map(|(_, body)| body.clone())
     }
 
@@ -274,8 +273,7 @@ impl Index {
 
     /// Takes a large body out, where it is still the one of this row.
     pub fn uncache(&self, id: SlotId, row: u64) {
-        let Some((chunk, offset)) = self.slots.chunk(id.0) else { return };
-        if let Some(place) = chunk.bodies.get().and_then(|bodies| bodies.get(offset)) {
+        if let Some(place) = self.slots.body(id.0) {
             let mut place = place.write();
             if place.as_ref().is_some_and(|(cached, _)| *cached == row) {
                 *place = None;
@@ -288,9 +286,7 @@ impl Index {
         let (number, record) = self.shard(key).remove(&self.slots, &key_words(key), hash_of(key))?;
         // Its body goes too, where one was cached.
         self.lines.remove(number, record.link);
-        if let Some((chunk, offset)) = self.slots.chunk(number)
-            && let Some(place) = chunk.bodies.get().and_then(|bodies| bodies.get(offset))
-        {
+        if let Some(place) = self.slots.body(number) {
             *place.write() = None;
         }
         Some(record)
@@ -564,6 +560,13 @@ impl Slots {
     fn get(&self, number: u32) -> Option<&Slot> {
         let (chunk, offset) = self.chunk(number)?;
         chunk.slots.get(offset)
+    }
+
+    /// Where a slot's large body is cached, if any of its chunk is.
+    #[inline]
+    fn body(&self, number: u32) -> Option<&Body> {
+        let (chunk, offset) = self.chunk(number)?;
+        chunk.bodies.get()?.get(offset)
     }
 
     /// A number that no shard has.

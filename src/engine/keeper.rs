@@ -17,7 +17,7 @@ use crate::engine::state::Holder;
 use crate::engine::writer::{self, Pen};
 use crate::error::{ErrorKind, Result};
 
-/// A sweep of the keeper's forgets so many keys, and cleans so many rows.
+/// A sweep of the keeper's may forget so many keys, and clean so many rows, however few callers there are.
 const KEYS_AT_LEAST: usize = 256;
 
 /// When to look again, and how to end.

@@ -248,20 +248,23 @@ fn a_request_at_closing_time_is_refused_or_written() {
     });
 }
 
+/// Changes the index on a thread of its own.
+fn publish(index: &Arc<Index>, run: impl FnOnce(&Index) + Send + 'static) -> thread::JoinHandle<()> {
+    let index = Arc::clone(index);
+    thread::spawn(move || run(&index))
+}
+
 #[test]
 fn a_reader_sees_one_record_or_the_next_and_never_goes_back() {
     explore("publish", || {
         let index = Arc::new(Index::new(0));
-        let publisher = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                for token in 1..=3 {
-                    index.put(&digest(0), &Record { last: token * 10, ..record(token) });
-                    index.put(&digest(2), &record(token));
-                    index.remove(&digest(2));
-                }
-            })
-        };
+        let publisher = publish(&index, move |index| {
+            for token in 1..=3 {
+                index.put(&digest(0), &Record { last: token * 10, ..record(token) });
+                index.put(&digest(2), &record(token));
+                index.remove(&digest(2));
+            }
+        });
         let mut newest = 0;
         for _ in 0..4 {
             if let Some(seen) = index.get(&digest(0)) {
@@ -288,17 +291,14 @@ fn a_key_that_stays_is_found_while_the_table_grows_and_shrinks() {
         };
         let index = Arc::new(Index::new(0));
         index.put(&key(0), &record(1));
-        let publisher = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || {
-                for number in 1..=13 {
-                    index.put(&key(number), &record(u64::from(number)));
-                }
-                for number in 1..=13 {
-                    assert!(index.remove(&key(number)).is_some());
-                }
-            })
-        };
+        let publisher = publish(&index, move |index| {
+            for number in 1..=13 {
+                index.put(&key(number), &record(u64::from(number)));
+            }
+            for number in 1..=13 {
+                assert!(index.remove(&key(number)).is_some());
+            }
+        });
         for _ in 0..6 {
             assert_eq!(index.get(&key(0)).map(|seen| seen.token), Some(1), "a key that stays was not found");
             if let Some(seen) = index.get(&key(5)) {
@@ -316,15 +316,12 @@ fn a_key_that_stays_is_found_while_the_table_grows_and_shrinks() {
 fn whoever_looks_at_every_slot_sees_whole_records() {
     explore("walk", || {
         let index = Arc::new(Index::new(0));
-        let publisher = {
-            let index = Arc::clone(&index);
-            // A shard other than the first: an empty slot says nothing of whose it is.
-            thread::spawn(move || {
-                for token in 1..=3 {
-                    index.put(&[u8::MAX; 32], &Record { at: token, last: token * 10, ..record(token) });
-                }
-            })
-        };
+        // A shard other than the first: an empty slot says nothing of whose it is.
+        let publisher = publish(&index, move |index| {
+            for token in 1..=3 {
+                index.put(&[u8::MAX; 32], &Record { at: token, last: token * 10, ..record(token) });
+            }
+        });
         for _ in 0..3 {
             index.for_each(|key, seen| {
                 assert_eq!((seen.at, seen.last), (seen.token, seen.token * 10), "half of two records");
@@ -343,10 +340,7 @@ fn a_line_gives_the_body_of_its_row_or_nothing() {
         let slot = index.put(&digest(0), &record(1));
         let of_row = |row: u64| Record { link: row, body_len: 5, ..record(1) };
         index.cache(slot, 1, body(1));
-        let publisher = {
-            let index = Arc::clone(&index);
-            thread::spawn(move || (2..=9).for_each(|row| index.cache(slot, row, body(row))))
-        };
+        let publisher = publish(&index, move |index| (2..=9).for_each(|row| index.cache(slot, row, body(row))));
         for row in 1..=9 {
             if let Some(seen) = index.body(slot, &of_row(row)) {
                 assert_eq!(seen, body(row), "a body of another row");

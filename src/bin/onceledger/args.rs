@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use onceledger::{Keep, Recovery, Standing};
+use onceledger::{Claim, Keep, Recovery, Standing};
 
 use crate::approvals::{ApprovalsArgs, ApproveArgs, DenyArgs};
 use crate::cells::CellCommand;
@@ -121,11 +121,12 @@ pub struct KeyArgs {
 impl KeyArgs {
     /// The parts of a hand-made key, for people, as far as a label goes.
     pub fn words(&self) -> Option<String> {
-        const LABEL_BYTES_MAX: usize = 512;
+        if self.parts.is_empty() {
+            return None;
+        }
         let parts: Vec<_> = self.parts.iter().map(|part| part.to_string_lossy()).collect();
         let words = parts.join(" ");
-        let cut = (0..=LABEL_BYTES_MAX).rev().find_map(|end| words.get(..end.min(words.len())))?;
-        (!parts.is_empty()).then(|| cut.to_owned())
+        (0..=words.len().min(Claim::LABEL_BYTES_MAX)).rev().find_map(|end| Some(words.get(..end)?.to_owned()))
     }
 }
 
