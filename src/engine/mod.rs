@@ -1,8 +1,9 @@
-//! The engine. Arrows point down: `writer` and `recover` use `state`, `index`, `store`; `store`
-//! is the only file that names redb, `codec` the only one that lays out bytes, `clock` the only
-//! one that reads the time, `state` reads nothing at all.
+//! The engine. Arrows point down: `writer` and `recover` use `state`, `index`, `store`; `store` and
+//! its `backend` are the only files that name redb, `codec` the only one that lays out bytes, `clock`
+//! the only one that reads the time, `state` reads nothing at all.
 
 pub(crate) mod anchor;
+pub(crate) mod backend;
 pub(crate) mod blocks;
 pub(crate) mod clock;
 pub(crate) mod codec;

@@ -2,7 +2,8 @@
 //!
 //! In this order, all under the file lock: the anchor is read; a file that was not closed in order
 //! under the running boot has every page written back and synced, so that nothing a failed sync left
-//! in the cache only can be built upon; redb opens it; the meta row is held against the anchor; the
+//! in the cache only can be built upon; redb opens it, at
+//! the newer of its two commits that is whole; the meta row is held against the anchor; the
 //! whole log is read, its count and digest compared; the anchor is written; what holders left or
 //! lost is recorded; the files of dead sessions are removed.
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use crate::config::Options;
 use crate::engine::anchor::{ADOPT, AnchorFile, Paths};
+use crate::engine::backend::Header;
 use crate::engine::clock::Times;
 use crate::engine::codec::{Anchor, AnchorState, Meta};
 use crate::engine::core::{Core, Parts};
@@ -260,16 +262,23 @@ impl Opening {
         let adopting = matches!(how, How::Adopt { .. });
         let path = &self.paths.file;
         let file = self.disk.open(path, Mode::Existing).map_err(|error| Error::io("opening", path, error))?;
-        let bytes = self.check_file(&*file, anchor.as_ref(), adopting)?;
-        if self.needs_page_pass(anchor.as_ref()) {
+        let (bytes, header) = self.check_file(&*file, anchor.as_ref(), adopting)?;
+        let mut newer = header.newer();
+        // Only what is on disk is built upon: a commit whose sync failed may be in the cache alone.
+        if self.needs_page_pass(anchor.as_ref()) || newer.is_some() {
             match write_pages_back(path, &*file) {
                 // A hole that is written back takes space. Nothing is built on this opening, and the anchor
                 // says that the next has the pass to do.
-                Err(error) if full.is_some() && error.is_full() => {}
+                Err(error) if full.is_some() && error.is_full() => newer = None,
                 other => other?,
             }
         }
-        let store = Store::open(path, file, CHECK_INTEGRITY, self.options.page_cache_bytes)?.holding(Arc::clone(&lock));
+        let cache_bytes = self.options.page_cache_bytes;
+        let store = match newer {
+            Some(flags) => Store::open_newer(path, file, flags, cache_bytes)?,
+            None => Store::open(path, file, CHECK_INTEGRITY, cache_bytes)?,
+        };
+        let store = store.holding(Arc::clone(&lock));
         let meta = store.meta()?;
         if let Some(anchor) = &anchor
             && !adopting
@@ -339,20 +348,20 @@ impl Opening {
         started(core)
     }
 
-    /// Tells a file that is no ledger from one that was damaged, before redb sees it. Gives its length.
-    fn check_file(&self, file: &dyn DiskFile, anchor: Option<&Anchor>, adopting: bool) -> Result<u64> {
-        const REDB_MAGIC: &[u8; 4] = b"redb";
+    /// Tells a file that is no ledger from one that was damaged, before redb sees it. Gives its length
+    /// and how it begins.
+    fn check_file(&self, file: &dyn DiskFile, anchor: Option<&Anchor>, adopting: bool) -> Result<(u64, Header)> {
         let path = self.paths.file.display();
         let failed = |error| Error::io("reading", &self.paths.file, error);
-        let mut magic = [0; 4];
         let bytes = file.len().map_err(failed)?;
-        let is_redb = bytes >= 4 && {
-            file.read_at(0, &mut magic).map_err(failed)?;
-            magic == *REDB_MAGIC
-        };
-        match (is_redb, anchor) {
-            (true, Some(_)) => Ok(bytes),
-            (true, None) if adopting => Ok(bytes),
+        let header = Header::read(file, bytes).map_err(failed)?;
+        match (header.is_redb(), anchor) {
+            (true, _) if adopting => Ok((bytes, header)),
+            (true, Some(_)) if header.is_two_phase() => Ok((bytes, header)),
+            (true, Some(_)) => {
+                Err(Error::damaged(format!("{path} is damaged: its header has flags that no ledger writes"))
+                    .next(ADOPT))
+            }
             (true, None) => {
                 Err(Error::new(ErrorKind::RolledBack, format!("{path} has no anchor beside it")).next(ADOPT))
             }

@@ -1,20 +1,19 @@
-//! The log, the outcomes and the meta row in one redb file. The only file that names redb.
+//! The log, the outcomes and the meta row in one redb file. No other file but `backend.rs` names redb.
 //!
 //! Every commit is durable and two-phase (P1); none is ever mixed with a weaker one. A panic inside
 //! redb, as a damaged file can cause, comes out as `Damaged`. Nothing here decides anything.
 
-use std::ops::{Bound, Range};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::{
-    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition,
-};
+use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 
+use crate::engine::backend::{Ahead, Backend};
 use crate::engine::blocks::{self, Blocks};
 use crate::engine::codec::{self, Meta};
-use crate::engine::files::{DiskFile, HeldLock, LockKind};
+use crate::engine::files::{DiskFile, HeldLock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::Outcome;
 
@@ -30,9 +29,6 @@ const META_NUMBER: u64 = u64::MAX;
 
 /// redb's own page cache. The index is the cache that matters; this one serves appends and scans.
 pub(crate) const CACHE_BYTES: usize = 64 << 20;
-
-/// A page of redb's, in bytes: the default, which the database is created with.
-const PAGE_BYTES: u64 = 4096;
 
 /// An open redb file.
 #[derive(Debug)]
@@ -117,6 +113,18 @@ impl Store {
     /// Opens a redb file. `check`: verifies every page checksum first.
     pub fn open(path: &Path, file: Arc<dyn DiskFile>, check: bool, cache_bytes: usize) -> Result<Self> {
         Store::start(path, file, check, cache_bytes)
+    }
+
+    /// Opens a redb file at the commit that these flags name, where every page of that verifies, and at
+    /// the one that the file names otherwise.
+    pub fn open_newer(path: &Path, file: Arc<dyn DiskFile>, flags: u8, cache_bytes: usize) -> Result<Self> {
+        let failed = |error| Error::io("opening", path, error);
+        let ahead = Arc::new(Ahead::new(Arc::clone(&file), flags).map_err(failed)?);
+        match Store::start(path, Arc::<Ahead>::clone(&ahead), true, cache_bytes) {
+            Ok(store) => ahead.release().map(|()| store).map_err(failed),
+            Err(error) if error.kind() == ErrorKind::Damaged => Store::start(path, file, true, cache_bytes),
+            Err(error) => Err(error),
+        }
     }
 
     fn start(path: &Path, file: Arc<dyn DiskFile>, check: bool, cache_bytes: usize) -> Result<Self> {
@@ -403,53 +411,5 @@ fn stored(path: &Path, doing: &str, error: StorageError) -> Error {
         other => {
             Error::new(ErrorKind::Storage, format!("{doing} {}: {other}", path.display())).next("reopen the ledger")
         }
-    }
-}
-
-/// A file of the [`Disk`](crate::engine::files::Disk) as redb wants it.
-#[derive(Debug)]
-struct Backend(Arc<dyn DiskFile>);
-
-impl StorageBackend for Backend {
-    /// In whole pages, as redb has them. What is over is a growth that was cut short, or was added by
-    /// somebody else: redb takes a file with half a page at its end for damaged. One that is less than a
-    /// page is told as it is: redb makes a new database of an empty one.
-    fn len(&self) -> std::io::Result<u64> {
-        let len = self.0.len()?;
-        Ok(if len < PAGE_BYTES { len } else { len / PAGE_BYTES * PAGE_BYTES })
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
-        self.0.read_at(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> std::io::Result<()> {
-        self.0.set_len(len)
-    }
-
-    fn sync_data(&self) -> std::io::Result<()> {
-        if cfg!(onceledger_canary = "acknowledge_before_sync") {
-            return Ok(());
-        }
-        let synced = self.0.sync();
-        if cfg!(onceledger_canary = "ignore_a_failed_sync") { Ok(()) } else { synced }
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        self.0.write_at(offset, data)
-    }
-
-    fn close(&self) -> std::io::Result<()> {
-        self.0.unlock()
-    }
-
-    /// One lock on the whole file stands for every range: the ledger uses redb alone, and redb
-    /// itself takes the same lock, so a foreign redb program is kept out too.
-    fn try_lock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> std::result::Result<bool, redb::BackendError> {
-        self.0.try_lock(LockKind::Exclusive).map_err(redb::BackendError::Io)
-    }
-
-    fn unlock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> std::result::Result<(), redb::BackendError> {
-        self.0.unlock().map_err(redb::BackendError::Io)
     }
 }
