@@ -220,3 +220,9 @@ impl StdError for Error {
         self.0.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}

@@ -155,7 +155,12 @@ impl Core {
     fn spawn(self: &Arc<Self>, name: &str, run: impl FnOnce(&Core) + Send + 'static) -> Result<()> {
         let core = Arc::clone(self);
         let thread = std::thread::Builder::new().name(name.to_owned());
-        let thread = thread.spawn(move || run(&core));
+        let thread = thread.spawn(move || {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&core))) {
+                // Without this thread somebody would wait for ever.
+                core.fail_all(&writer::panicked(&*panic));
+            }
+        });
         let thread =
             thread.map_err(|error| Error::new(ErrorKind::Storage, format!("starting the thread {name}: {error}")))?;
         self.threads.lock().push(thread);
@@ -240,12 +245,17 @@ impl Core {
             && error.kind() != ErrorKind::Damaged
             && self.check_open().is_ok()
         {
-            let mut pen = self.line.pen();
-            let answers = writer::fail(self, &mut pen, error, ErrorKind::Storage, Vec::new());
-            drop(pen);
-            answers.give(self);
+            self.fail_all(error);
         }
         read
+    }
+
+    /// Closes the ledger after a failure, and tells everybody who is in line or waits.
+    fn fail_all(&self, error: &Error) {
+        let mut pen = self.line.pen();
+        let answers = writer::fail(self, &mut pen, error, ErrorKind::Storage, Vec::new());
+        drop(pen);
+        answers.give(self);
     }
 
     /// Waits for one request on this thread. A lone caller writes its own batch.

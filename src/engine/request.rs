@@ -18,6 +18,13 @@ pub(crate) struct Request {
     pub cell: Option<Arc<Cell<Answered>>>,
 }
 
+impl Request {
+    /// What is left of a request that a panic took along: who waits for it.
+    pub fn lost(cell: Option<Arc<Cell<Answered>>>) -> Self {
+        Request { work: Work::Poke { key: KeyDigest::default() }, cell }
+    }
+}
+
 pub(crate) type Answered = Result<Reply>;
 
 /// What a request wants.

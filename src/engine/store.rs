@@ -14,7 +14,7 @@ use crate::engine::backend::{Ahead, Backend};
 use crate::engine::blocks::{self, Blocks};
 use crate::engine::codec::{self, Meta};
 use crate::engine::files::{DiskFile, HeldLock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::outcome::Outcome;
 
 type Table = TableDefinition<'static, u64, &'static [u8]>;
@@ -360,11 +360,8 @@ fn thin_block(
 
 /// Runs redb and turns its panic into an error.
 fn guarded<T>(path: &Path, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-        Err(damaged(path, &format!("redb panicked: {text}")))
-    })
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|panic| Err(damaged(path, &format!("redb panicked: {}", panic_text(&*panic)))))
 }
 
 fn damaged(path: &Path, what: &str) -> Error {

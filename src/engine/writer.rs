@@ -5,7 +5,9 @@
 //! where that is due; publish to the index; put the pen down; answer. A failure at the commit or
 //! after it leaves the batch unknown and closes the ledger; one before it leaves nothing.
 
+use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::engine::codec::{Anchor, AnchorState, Meta};
 use crate::engine::core::Core;
@@ -17,7 +19,7 @@ use crate::engine::side::{self, SideBatch};
 use crate::engine::state::{Record, Stored};
 use crate::engine::store::Batch;
 use crate::engine::turn::Turn;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result, panic_text};
 use crate::outcome::Outcome;
 
 /// A session that the log knows.
@@ -156,7 +158,25 @@ pub(crate) enum Decided {
 }
 
 /// Writes one batch. `requests` is what was in line when the pen was taken.
+///
+/// A panic, in the ledger or in a disk or clock that it was given, may leave a batch on disk that memory
+/// knows nothing of: it closes the ledger as a failed commit does, and nobody is left waiting.
 pub(crate) fn write(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answers {
+    let waiting: Vec<_> = requests.iter().map(|request| request.cell.clone()).collect();
+    catch_unwind(AssertUnwindSafe(|| write_batch(core, pen, requests))).unwrap_or_else(|panic| {
+        let batch = waiting.into_iter().filter(Option::is_some).map(Request::lost);
+        fail(core, pen, &panicked(&*panic), ErrorKind::Unknown, batch.collect())
+    })
+}
+
+/// A panic as the failure that closes the ledger.
+pub(crate) fn panicked(panic: &(dyn Any + Send)) -> Error {
+    Error::new(ErrorKind::Storage, format!("the ledger panicked: {}", panic_text(panic))).next(
+        "open it again; it is a fault of the ledger, or of a disk or clock that it was given, so please report it",
+    )
+}
+
+fn write_batch(core: &Core, pen: &mut Pen, requests: Vec<Request>) -> Answers {
     let mut answers = Answers::for_batch(requests.len());
     if let Err(error) = core.check_writable() {
         for request in requests {

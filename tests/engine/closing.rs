@@ -166,3 +166,61 @@ fn a_release_that_fails_does_not_say_that_the_effect_ran() {
     assert!(completed.after_the_effect() && completed.to_string().contains("do not run it again"), "{completed}");
     assert_eq!(completed.outcome().and_then(|outcome| outcome.as_str()), Some("re_1"));
 }
+
+/// A disk that panics once, at every one of its operations in turn and on whichever thread makes it: as a failing one,
+/// it closes the ledger. Nobody waits for ever, and what was granted is not granted again.
+#[test]
+fn p13_a_panic_at_any_operation_closes_the_ledger_as_a_failure_does() {
+    let mut closed = 0;
+    for nth in 0.. {
+        let (memory, left) = (Place::memory(), Arc::new(AtomicU64::new(u64::MAX)));
+        let counted = Arc::clone(&left);
+        let disk = HookDisk::new(memory.stranger_disk(), move |_| {
+            let before = counted.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            if before.is_err() {
+                counted.store(u64::MAX, Ordering::SeqCst);
+                panic!("the disk panics");
+            }
+        });
+        let clock = FakeClock::new();
+        let options = Options::new().clock(Arc::new(clock.clone())).disk(Arc::new(disk));
+        let ledger = options.create("/ledger").unwrap();
+        let held = grant(&ledger, &claim("held"));
+        left.store(nth, Ordering::SeqCst);
+        // The anchor is due, which is the one write beside redb's own.
+        clock.advance(Duration::from_secs(2));
+        let claims: Vec<_> = (0..4).map(|number| claim(format!("waits {number}"))).collect();
+        let answers = std::thread::scope(|scope| {
+            let asked: Vec<_> = claims.iter().map(|claim| scope.spawn(|| ledger.claim(claim))).collect();
+            let settled = held.complete("x");
+            let failed = |error: &onceledger::Error| error.is_unknown() || error.is_storage();
+            assert!(settled.as_ref().is_ok() || settled.as_ref().err().is_some_and(failed), "{nth}: {settled:?}");
+            asked.into_iter().map(|asked| asked.join().expect("a call panicked")).collect::<Vec<_>>()
+        });
+        let panicked = left.swap(u64::MAX, Ordering::SeqCst) > nth;
+        let granted = answers.iter().map(Result::is_ok).collect::<Vec<_>>();
+        for answer in answers {
+            match answer {
+                Ok(answer) => std::mem::forget(answer.granted().unwrap()),
+                Err(error) => assert!(error.is_unknown() || error.is_storage(), "{nth}: {error:?}"),
+            }
+        }
+        let all = granted.iter().all(|granted| *granted);
+        if !all {
+            closed += 1;
+            let after = ledger.claim(&claim("after")).unwrap_err();
+            assert!(after.is_storage(), "{nth}: {after:?}");
+        }
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ledger.clone().close()));
+        drop(ledger);
+        let again = memory.open();
+        for (number, granted) in granted.into_iter().enumerate() {
+            let stands = standing(&again, &format!("waits {number}"));
+            assert!(!granted || stands == "in_progress" || stands == "uncertain", "{nth}: {stands}");
+        }
+        if all && !panicked {
+            break;
+        }
+    }
+    assert!(closed > 8, "the disk panicked at {closed} operations only");
+}

@@ -422,6 +422,8 @@ impl Driver {
             Step::Check { key } => self.check(key),
             Step::Advance { by } => {
                 self.clock.advance(Duration::from_millis(PAUSES_MS[usize::from(by) % PAUSES_MS.len()]));
+                // What was left is settled when the ledger takes it, which may be now.
+                self.left_is_read();
                 self.ledger().tick();
                 Ok(())
             }
@@ -572,7 +574,7 @@ impl Driver {
         }
     }
 
-    /// What an opening may find in the files of sessions.
+    /// What an opening, or the open ledger, may find in the files of sessions.
     fn left_is_read(&mut self) {
         let now_ms = self.now_ms();
         for (key, call) in &self.left {
