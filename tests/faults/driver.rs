@@ -360,6 +360,8 @@ impl Driver {
     }
 
     fn act(&mut self, step: Step, pending: &mut Vec<(Key, Call)>) -> Checked {
+        // Without threads the ledger takes what was left with its next batch, whoever writes that.
+        self.left_is_read();
         match step {
             Step::Claim { key, args, terms: number } => {
                 let terms = terms(number);
@@ -422,7 +424,7 @@ impl Driver {
             Step::Check { key } => self.check(key),
             Step::Advance { by } => {
                 self.clock.advance(Duration::from_millis(PAUSES_MS[usize::from(by) % PAUSES_MS.len()]));
-                // What was left is settled when the ledger takes it, which may be now.
+                // The settle is of the time at which it is taken.
                 self.left_is_read();
                 self.ledger().tick();
                 Ok(())
