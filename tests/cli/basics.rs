@@ -304,6 +304,9 @@ fn resolve_decides_a_doubt_by_its_token_only() {
         (&"resolved_done".into(), &"ops/ana".into(), &"looked it up".into())
     );
     assert!(history.iter().all(|line| line["token"].is_u64() && line["at_ms"].is_u64()));
+    // For people too: what was decided, and the beginning of what is told from now on.
+    let table = place.once(&["history", "--ledger", "l.redb", "--key", "job", "--key", "d"]).code(0);
+    assert!(String::from_utf8_lossy(&table.out).contains("looked it up  refund re_1\n"), "{:?}", table.out);
     assert_eq!(place.effects(), 1);
 }
 

@@ -60,6 +60,17 @@ fn shown(body: output::Bytes) -> String {
     }
 }
 
+/// The beginning of an outcome, for a cell of a table.
+fn beginning(outcome: OutcomeLine) -> String {
+    const CHARS_MAX: usize = 60;
+    let Some(body) = outcome.body else { return "not kept".to_owned() };
+    let text = shown(body);
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.trim_end().to_owned(),
+    }
+}
+
 pub fn list(args: &ListArgs) -> Result<i32, Failure> {
     let ledger = open(&args.ledger)?;
     if !args.ledger.json {
@@ -135,7 +146,9 @@ impl PastLine {
 
     fn row(self) -> Vec<String> {
         let exit_code = self.exit_code.map(|code| code.to_string()).unwrap_or_default();
-        vec![self.token.to_string(), self.event.to_owned(), output::time(self.at_ms), exit_code, self.by, self.why]
+        let outcome = self.outcome.map(beginning).unwrap_or_default();
+        let at = output::time(self.at_ms);
+        vec![self.token.to_string(), self.event.to_owned(), at, exit_code, self.by, self.why, outcome]
     }
 }
 
@@ -147,7 +160,7 @@ pub fn history(args: &KeyedArgs) -> Result<i32, Failure> {
     if args.ledger.json {
         lines.iter().try_for_each(output::object)?;
     } else {
-        output::table(&["TOKEN", "EVENT", "AT", "EXIT", "BY", "WHY"], lines.into_iter().map(PastLine::row))?;
+        output::table(&["TOKEN", "EVENT", "AT", "EXIT", "BY", "WHY", "OUTCOME"], lines.into_iter().map(PastLine::row))?;
     }
     Ok(DONE)
 }
