@@ -346,7 +346,8 @@ pub struct InProgress {
     pub since_ms: u64,
     /// How long the lease still runs, where there is one.
     pub lease_left: Option<Duration>,
-    /// The holder's process id, where it is known.
+    /// The process that claimed, where it is known. Where it is gone, a program that it started holds the
+    /// claim.
     pub pid: Option<u32>,
 }
 

@@ -230,7 +230,8 @@ fn repeat(
 }
 
 fn in_progress(args: &RunArgs, line: RunLine, holder: &InProgress) -> Result<i32, Failure> {
-    let by = holder.pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
+    let by =
+        holder.pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}, or what it started,"));
     let lease = holder.lease_left.map_or_else(String::new, |left| format!(", lease left {} s", left.as_secs()));
     let next = "do not run it another way; ask again later, or use --wait";
     let message = format!(
