@@ -17,8 +17,10 @@ use crate::engine::state::Holder;
 use crate::engine::writer::{self, Pen};
 use crate::error::{ErrorKind, Result};
 
-/// A sweep of the keeper's may forget so many keys, and clean so many rows, however few callers there are.
-const KEYS_AT_LEAST: usize = 256;
+/// So many keys a sweep of the keeper's may forget, and so many rows clean, where one caller at most is there.
+const KEYS_ALONE: usize = 256;
+/// And where there are more, beside what goes by their number: they wait for it.
+const KEYS_AT_LEAST: usize = 64;
 
 /// When to look again, and how to end.
 #[derive(Default)]
@@ -122,8 +124,8 @@ impl Core {
         }
         let busy = pen.due.is_due(now) || expiry::is_dirty(pen.garbage, pen.meta.count);
         // As many keys and rows as the callers add, and some: a large batch carries a large sweep, and a few
-        // callers do not wait for one.
-        let rows = (KEYS_AT_LEAST + 2 * pen.requests).min(STRETCH_ROWS);
+        // callers do not wait for one. A pair of requests adds a key and two or three rows.
+        let rows = if pen.requests <= 1 { KEYS_ALONE } else { (KEYS_AT_LEAST + 2 * pen.requests).min(STRETCH_ROWS) };
         drop(pen);
         // Never waited for: the thread that would answer may be waiting for this one to end.
         if busy && !self.keeper.sweeping.swap(true, Ordering::AcqRel) {

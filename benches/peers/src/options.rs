@@ -9,14 +9,14 @@ use crate::Result;
 pub const HELP: &str = "\
 The same work on onceledger and on what people use instead, as a table of ratios.
 
-    --quick           under 3 minutes: shorter windows, populations divided by 8,
+    --quick           under 3 minutes: shorter windows, populations divided by 12,
                       rows for orientation only with --only
     --only SUBSTRING  only rows whose work or peer contains it (any case)
     --json            one JSON object a row on stdout, everything else on stderr
     --dir DIR         where the stores are made, on a disk (default: the target directory)
     --rounds N        interleaved rounds (default 5)
     --seconds S       length of one measurement (default 1.5, quick 0.25)
-    --divide N        divide every population by N (default 1, quick 8)
+    --divide N        divide every population by N (default 1, quick 12)
     --list            print the rows and stop
 ";
 
@@ -88,7 +88,7 @@ impl Options {
             dir: dir.map_or_else(target_dir, Ok)?,
             rounds: number(rounds, 5)?.max(1),
             window: Duration::try_from_secs_f64(seconds)?,
-            divide: number(divide, if quick { 8 } else { 1 })?.max(1),
+            divide: number(divide, if quick { 12 } else { 1 })?.max(1),
             repeat,
         }))
     }
