@@ -15,6 +15,7 @@
 
 use std::io;
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,6 +24,7 @@ use redb::{BackendError, StorageBackend};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::engine::files::{DiskFile, LockKind};
+use crate::error::panic_text;
 
 /// A page of redb's, in bytes: the default, which the database is created with.
 const PAGE_BYTES: u64 = 4096;
@@ -85,7 +87,7 @@ impl Header {
 }
 
 /// A file with other flags, and with whatever redb writes, of which the disk knows nothing until it is
-/// released.
+/// released; where nothing may be written, never.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     file: Arc<dyn DiskFile>,
@@ -102,8 +104,9 @@ enum Step {
 }
 
 impl Ahead {
-    pub fn new(file: Arc<dyn DiskFile>, flags: u8) -> io::Result<Self> {
-        let steps = vec![Step::Write(Header::FLAGS as u64, vec![flags])];
+    /// `flags`: those to show in place of the file's own.
+    pub fn new(file: Arc<dyn DiskFile>, flags: Option<u8>) -> io::Result<Self> {
+        let steps = flags.map(|flags| Step::Write(Header::FLAGS as u64, vec![flags])).into_iter().collect();
         Ok(Ahead { len: file.len()?, file, released: AtomicBool::new(false), steps: Mutex::new(steps) })
     }
 
@@ -197,47 +200,56 @@ impl DiskFile for Ahead {
 #[derive(Debug)]
 pub(super) struct Backend(pub Arc<dyn DiskFile>);
 
+impl Backend {
+    /// A panic of the disk as an error: redb takes errors anywhere, and where it lets go of the file a
+    /// panic would end the program.
+    fn calm<T>(&self, run: impl FnOnce(&dyn DiskFile) -> io::Result<T>) -> io::Result<T> {
+        catch_unwind(AssertUnwindSafe(|| run(&*self.0)))
+            .unwrap_or_else(|panic| Err(io::Error::other(format!("the disk panicked: {}", panic_text(&*panic)))))
+    }
+}
+
 impl StorageBackend for Backend {
     /// In whole pages, as redb has them. What is over is a growth that was cut short, or was added by
     /// somebody else: redb takes a file with half a page at its end for damaged. One that is less than a
     /// page is told as it is: redb makes a new database of an empty one.
     fn len(&self) -> io::Result<u64> {
-        let len = self.0.len()?;
+        let len = self.calm(|file| file.len())?;
         Ok(if len < PAGE_BYTES { len } else { len / PAGE_BYTES * PAGE_BYTES })
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(offset, out)
+        self.calm(|file| file.read_at(offset, out))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.calm(|file| file.set_len(len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
         if cfg!(onceledger_canary = "acknowledge_before_sync") {
             return Ok(());
         }
-        let synced = self.0.sync();
+        let synced = self.calm(|file| file.sync());
         if cfg!(onceledger_canary = "ignore_a_failed_sync") { Ok(()) } else { synced }
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, data)
+        self.calm(|file| file.write_at(offset, data))
     }
 
     fn close(&self) -> io::Result<()> {
-        self.0.unlock()
+        self.calm(|file| file.unlock())
     }
 
     /// One lock on the whole file stands for every range: the ledger uses redb alone, and redb
     /// itself takes the same lock, so a foreign redb program is kept out too.
     fn try_lock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<bool, BackendError> {
-        self.0.try_lock(LockKind::Exclusive).map_err(BackendError::Io)
+        self.calm(|file| file.try_lock(LockKind::Exclusive)).map_err(BackendError::Io)
     }
 
     fn unlock_range(&self, _start: Bound<u64>, _end: Bound<u64>) -> Result<(), BackendError> {
-        self.0.unlock().map_err(BackendError::Io)
+        self.calm(|file| file.unlock()).map_err(BackendError::Io)
     }
 }
 

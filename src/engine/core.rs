@@ -355,8 +355,13 @@ impl Core {
         IN_WAKER.set(before);
     }
 
-    /// Gives back grants or a probe that nobody took out of their answer.
+    /// Gives back grants or a probe that nobody took out of their answer. A panic in it is caught: others'
+    /// answers come after this one.
     pub fn give_back(&self, answer: Answered) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.give_back_now(answer)));
+    }
+
+    fn give_back_now(&self, answer: Answered) {
         let release = |key, token| self.release(key, token, "nobody took the grant".to_owned());
         match answer {
             Ok(Reply::Granted(granted)) => release(granted.key, granted.token),

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -136,8 +137,8 @@ impl Drop for HeldLock {
     fn drop(&mut self) {
         // Over a fork the lock is the parent's.
         if std::process::id() == self.pid {
-            // Closing the file, which comes next, gives it back too.
-            let _ = self.file.unlock();
+            // Closing the file, which comes next, gives it back too. Nothing may unwind out of here.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.file.unlock()));
         }
     }
 }

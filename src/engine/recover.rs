@@ -1,8 +1,8 @@
 //! Opening and creating a ledger (P12).
 //!
-//! In this order, all under the file lock: the anchor is read; a file that was not closed in order
-//! under the running boot has every page written back and synced, so that nothing a failed sync left
-//! in the cache only can be built upon; redb opens it, at
+//! In this order, all under the file lock: the anchor is read; the header is looked at; a file that was
+//! not closed in order under the running boot, or whose other slot is newer, has every page written back
+//! and synced, so that nothing a failed sync left in the cache only can be built upon; redb opens it, at
 //! the newer of its two commits that is whole; the meta row is held against the anchor; the
 //! whole log is read, its count and digest compared; the anchor is written; what holders left or
 //! lost is recorded; the files of dead sessions are removed.
@@ -262,20 +262,29 @@ impl Opening {
         let adopting = matches!(how, How::Adopt { .. });
         let path = &self.paths.file;
         let file = self.disk.open(path, Mode::Existing).map_err(|error| Error::io("opening", path, error))?;
-        let (bytes, header) = self.check_file(&*file, anchor.as_ref(), adopting)?;
-        let mut newer = header.newer();
+        let (bytes, mut newer) = self.check_file(&*file, anchor.as_ref(), adopting)?;
+        let needed = self.needs_page_pass(anchor.as_ref());
         // Only what is on disk is built upon: a commit whose sync failed may be in the cache alone.
-        if self.needs_page_pass(anchor.as_ref()) || newer.is_some() {
+        if needed || newer.is_some() {
             match write_pages_back(path, &*file) {
+                // What the cache had before may have been another page than the disk's, and is no more.
+                Ok(()) => (_, newer) = self.check_file(&*file, anchor.as_ref(), adopting)?,
                 // A hole that is written back takes space. Nothing is built on this opening, and the anchor
                 // says that the next has the pass to do.
-                Err(error) if full.is_some() && error.is_full() => newer = None,
-                other => other?,
+                Err(error) if full.is_some() && error.is_full() => {}
+                // What redb can do without, the newer commit's torn page, may be what cannot be read.
+                Err(error) if !needed && !error.is_full() => newer = None,
+                Err(error) => return Err(error),
             }
         }
         let cache_bytes = self.options.page_cache_bytes;
         let store = match newer {
-            Some(flags) => Store::open_newer(path, file, flags, cache_bytes)?,
+            _ if full.is_some() => Some(Store::open_to_read(path, Arc::clone(&file), newer, cache_bytes)?),
+            Some(flags) => Store::open_newer(path, Arc::clone(&file), flags, cache_bytes)?,
+            None => None,
+        };
+        let store = match store {
+            Some(store) => store,
             None => Store::open(path, file, CHECK_INTEGRITY, cache_bytes)?,
         };
         let store = store.holding(Arc::clone(&lock));
@@ -349,15 +358,15 @@ impl Opening {
     }
 
     /// Tells a file that is no ledger from one that was damaged, before redb sees it. Gives its length
-    /// and how it begins.
-    fn check_file(&self, file: &dyn DiskFile, anchor: Option<&Anchor>, adopting: bool) -> Result<(u64, Header)> {
+    /// and, where its other slot has a newer commit, the flags that name that.
+    fn check_file(&self, file: &dyn DiskFile, anchor: Option<&Anchor>, adopting: bool) -> Result<(u64, Option<u8>)> {
         let path = self.paths.file.display();
         let failed = |error| Error::io("reading", &self.paths.file, error);
         let bytes = file.len().map_err(failed)?;
         let header = Header::read(file, bytes).map_err(failed)?;
         match (header.is_redb(), anchor) {
-            (true, _) if adopting => Ok((bytes, header)),
-            (true, Some(_)) if header.is_two_phase() => Ok((bytes, header)),
+            (true, _) if adopting => Ok((bytes, header.newer())),
+            (true, Some(_)) if header.is_two_phase() => Ok((bytes, header.newer())),
             (true, Some(_)) => {
                 Err(Error::damaged(format!("{path} is damaged: its header has flags that no ledger writes"))
                     .next(ADOPT))

@@ -115,16 +115,31 @@ impl Store {
         Store::start(path, file, check, cache_bytes)
     }
 
-    /// Opens a redb file at the commit that these flags name, where every page of that verifies, and at
-    /// the one that the file names otherwise.
-    pub fn open_newer(path: &Path, file: Arc<dyn DiskFile>, flags: u8, cache_bytes: usize) -> Result<Self> {
-        let failed = |error| Error::io("opening", path, error);
-        let ahead = Arc::new(Ahead::new(Arc::clone(&file), flags).map_err(failed)?);
-        match Store::start(path, Arc::<Ahead>::clone(&ahead), true, cache_bytes) {
-            Ok(store) => ahead.release().map(|()| store).map_err(failed),
-            Err(error) if error.kind() == ErrorKind::Damaged => Store::start(path, file, true, cache_bytes),
-            Err(error) => Err(error),
-        }
+    /// Opens a redb file at the commit that these flags name; `None` where a page of that does not verify
+    /// or cannot be read, as where a power loss cut it short.
+    pub fn open_newer(path: &Path, file: Arc<dyn DiskFile>, flags: u8, cache_bytes: usize) -> Result<Option<Self>> {
+        let Ok((ahead, store)) = Store::start_ahead(path, file, Some(flags), cache_bytes) else { return Ok(None) };
+        ahead.release().map(|()| Some(store)).map_err(|error| Error::io("opening", path, error))
+    }
+
+    /// Opens a redb file of which nothing may be written, not even by redb: at the commit that these flags
+    /// name, where there are some and it verifies, and at the one that the file names otherwise.
+    pub fn open_to_read(path: &Path, file: Arc<dyn DiskFile>, flags: Option<u8>, cache_bytes: usize) -> Result<Self> {
+        let newer = flags.and_then(|flags| Store::start_ahead(path, Arc::clone(&file), Some(flags), cache_bytes).ok());
+        let (_, store) = newer.map_or_else(|| Store::start_ahead(path, file, None, cache_bytes), Ok)?;
+        Ok(store)
+    }
+
+    fn start_ahead(
+        path: &Path,
+        file: Arc<dyn DiskFile>,
+        flags: Option<u8>,
+        cache_bytes: usize,
+    ) -> Result<(Arc<Ahead>, Self)> {
+        let ahead = Ahead::new(file, flags).map_err(|error| Error::io("opening", path, error))?;
+        let ahead = Arc::new(ahead);
+        let store = Store::start(path, Arc::<Ahead>::clone(&ahead), true, cache_bytes)?;
+        Ok((ahead, store))
     }
 
     fn start(path: &Path, file: Arc<dyn DiskFile>, check: bool, cache_bytes: usize) -> Result<Self> {

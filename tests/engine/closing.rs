@@ -167,10 +167,15 @@ fn a_release_that_fails_does_not_say_that_the_effect_ran() {
     assert_eq!(completed.outcome().and_then(|outcome| outcome.as_str()), Some("re_1"));
 }
 
-/// A disk that panics once, at every one of its operations in turn and on whichever thread makes it: as a failing one,
-/// it closes the ledger. Nobody waits for ever, and what was granted is not granted again.
+/// A disk that panics at every one of its operations in turn, once or from there on, and on whichever thread makes
+/// it: as a failing one, it closes the ledger. Nobody waits for ever, and what was granted is not granted again.
 #[test]
 fn p13_a_panic_at_any_operation_closes_the_ledger_as_a_failure_does() {
+    panic_at_every_operation(false);
+    panic_at_every_operation(true);
+}
+
+fn panic_at_every_operation(for_ever: bool) {
     let mut closed = 0;
     for nth in 0.. {
         let (memory, left) = (Place::memory(), Arc::new(AtomicU64::new(u64::MAX)));
@@ -178,7 +183,9 @@ fn p13_a_panic_at_any_operation_closes_the_ledger_as_a_failure_does() {
         let disk = HookDisk::new(memory.stranger_disk(), move |_| {
             let before = counted.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
             if before.is_err() {
-                counted.store(u64::MAX, Ordering::SeqCst);
+                if !for_ever {
+                    counted.store(u64::MAX, Ordering::SeqCst);
+                }
                 panic!("the disk panics");
             }
         });
@@ -197,7 +204,8 @@ fn p13_a_panic_at_any_operation_closes_the_ledger_as_a_failure_does() {
             assert!(settled.as_ref().is_ok() || settled.as_ref().err().is_some_and(failed), "{nth}: {settled:?}");
             asked.into_iter().map(|asked| asked.join().expect("a call panicked")).collect::<Vec<_>>()
         });
-        let panicked = left.swap(u64::MAX, Ordering::SeqCst) > nth;
+        let left_now = left.swap(if for_ever { 0 } else { u64::MAX }, Ordering::SeqCst);
+        let panicked = left_now == 0 || left_now > nth;
         let granted = answers.iter().map(Result::is_ok).collect::<Vec<_>>();
         for answer in answers {
             match answer {
@@ -213,6 +221,7 @@ fn p13_a_panic_at_any_operation_closes_the_ledger_as_a_failure_does() {
         }
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| ledger.clone().close()));
         drop(ledger);
+        left.store(u64::MAX, Ordering::SeqCst);
         let again = memory.open();
         for (number, granted) in granted.into_iter().enumerate() {
             let stands = standing(&again, &format!("waits {number}"));

@@ -16,6 +16,7 @@ mod errors;
 mod expiry;
 mod futures;
 mod grant;
+mod header;
 mod history;
 mod kit;
 mod lease;

@@ -46,7 +46,7 @@ proptest! {
         let (real, under) = (file(&disk, "/real"), file(&disk, "/under"));
         let before = whole(&*under);
         real.write_at(9, &[77]).unwrap();
-        let ahead = Ahead::new(Arc::clone(&under), 77).unwrap();
+        let ahead = Ahead::new(Arc::clone(&under), Some(77)).unwrap();
         let take = |step: &Do| {
             match step {
                 Do::Write(at, bytes) if at + bytes.len() as u64 <= real.len().unwrap() => {
