@@ -31,9 +31,10 @@ const PAGE_BYTES: u64 = 4096;
 
 /// The first bytes of a redb file of format 3.
 #[derive(Debug)]
-pub(crate) struct Header([u8; 320]);
+pub(crate) struct Header([u8; Header::BYTES]);
 
 impl Header {
+    const BYTES: usize = 320;
     const MAGIC: &[u8] = b"redb";
     const FLAGS: usize = 9;
     /// The flags: the second slot is the one that counts; the file was not closed; two phases.
@@ -44,8 +45,8 @@ impl Header {
 
     /// Reads it; of a shorter file, as much as there is.
     pub fn read(file: &dyn DiskFile, len: u64) -> io::Result<Self> {
-        let mut bytes = [0; 320];
-        let count = bytes.len().min(usize::try_from(len).unwrap_or(usize::MAX));
+        let mut bytes = [0; Self::BYTES];
+        let count = Self::BYTES.min(usize::try_from(len).unwrap_or(usize::MAX));
         if let Some(there) = bytes.get_mut(..count) {
             file.read_at(0, there)?;
         }

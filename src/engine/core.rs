@@ -29,7 +29,7 @@ use crate::engine::session::Session;
 use crate::engine::side::Side;
 use crate::engine::state::{Holder, Record, Seen, Stored as StoredStanding};
 use crate::engine::store::Store;
-use crate::engine::sync::Arc;
+use crate::engine::sync::{Arc, MutexGuard};
 use crate::engine::writer::{self, Answers, Pen};
 use crate::error::{Error, ErrorKind, Result};
 use crate::outcome::{Outcome, SMALL_BYTES_MAX, Stored};
@@ -158,7 +158,7 @@ impl Core {
         let thread = thread.spawn(move || {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(&core))) {
                 // Without this thread somebody would wait for ever.
-                core.fail_all(&writer::panicked(&*panic));
+                core.fail(core.line.pen(), &writer::panicked(&*panic));
             }
         });
         let thread =
@@ -222,7 +222,7 @@ impl Core {
     }
 
     /// Lets go of redb and the file lock after a storage failure.
-    pub fn fail(&self, error: &Error) {
+    pub fn let_go(&self, error: &Error) {
         let mut failure = self.failure.lock();
         if failure.is_none() {
             *failure = Some(error.again(error.kind()));
@@ -245,14 +245,13 @@ impl Core {
             && error.kind() != ErrorKind::Damaged
             && self.check_open().is_ok()
         {
-            self.fail_all(error);
+            self.fail(self.line.pen(), error);
         }
         read
     }
 
     /// Closes the ledger after a failure, and tells everybody who is in line or waits.
-    fn fail_all(&self, error: &Error) {
-        let mut pen = self.line.pen();
+    pub fn fail(&self, mut pen: MutexGuard<'_, Pen>, error: &Error) {
         let answers = writer::fail(self, &mut pen, error, ErrorKind::Storage, Vec::new());
         drop(pen);
         answers.give(self);

@@ -15,7 +15,7 @@ use crate::engine::request::Work;
 use crate::engine::session;
 use crate::engine::state::Holder;
 use crate::engine::writer::{self, Pen};
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 
 /// So many keys a sweep of the keeper's may forget, and so many rows clean, where one caller at most is there.
 const KEYS_ALONE: usize = 256;
@@ -117,9 +117,7 @@ impl Core {
         self.look_at_sessions();
         let mut pen = self.line.pen();
         if let Err(error) = self.refresh_anchor(&mut pen) {
-            let answers = writer::fail(self, &mut pen, &error, ErrorKind::Storage, Vec::new());
-            drop(pen);
-            answers.give(self);
+            self.fail(pen, &error);
             return false;
         }
         let busy = pen.due.is_due(now) || expiry::is_dirty(pen.garbage, pen.meta.count);

@@ -304,7 +304,7 @@ fn wake_waiting(core: &Core, pen: &mut Pen, keys: Vec<KeyDigest>) {
 /// Closes the ledger after a storage failure: the batch gets `kind`, everybody else in line or
 /// waiting was not attempted.
 pub(crate) fn fail(core: &Core, pen: &mut Pen, error: &Error, kind: ErrorKind, batch: Vec<Request>) -> Answers {
-    core.fail(error);
+    core.let_go(error);
     pen.batch.clear();
     pen.overlay.clear();
     pen.side = SideBatch::default();

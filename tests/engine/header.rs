@@ -25,6 +25,21 @@ fn with_a_last_grant(disk: &FaultDisk, keys: u64) -> Ledger {
     ledger
 }
 
+/// The same after a claim whose first sync failed, as this disk fails them: its process is gone, and whatever was
+/// planned for the disk.
+fn with_an_unfinished_commit(mode: SyncMode) -> FaultDisk {
+    let disk = FaultDisk::new(1);
+    disk.set_sync_mode(mode);
+    let ledger = with_a_last_grant(&disk, 10);
+    disk.set_plan(Fault::on(Operation::Sync).with(Failure::Sync));
+    assert!(ledger.claim(&claim("unanswered")).unwrap_err().is_unknown());
+    disk.stop();
+    drop(ledger);
+    let disk = disk.process_crash();
+    disk.set_plan(Plan::new());
+    disk
+}
+
 /// A failed sync leaves a commit's first phase in the cache alone, which drops it at any moment of the next opening:
 /// the slot it was in holds the commit before the last then, and that one is not what was looked at.
 #[test]
@@ -32,15 +47,7 @@ fn p1_a_page_that_the_cache_drops_while_the_ledger_opens_does_not_roll_it_back()
     for mode in [SyncMode::Ext4Ordered, SyncMode::Xfs] {
         let mut seen = Vec::new();
         for nth in 0..60 {
-            let disk = FaultDisk::new(1);
-            disk.set_sync_mode(mode);
-            let ledger = with_a_last_grant(&disk, 10);
-            disk.set_plan(Fault::on(Operation::Sync).with(Failure::Sync));
-            assert!(ledger.claim(&claim("unanswered")).unwrap_err().is_unknown());
-            disk.stop();
-            drop(ledger);
-            let disk = disk.process_crash();
-            disk.set_plan(Plan::new());
+            let disk = with_an_unfinished_commit(mode);
             let (left, below) = (AtomicU64::new(nth), disk.clone());
             let evicting = HookDisk::new(Arc::new(disk.clone()), move |_| {
                 let before = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
@@ -89,13 +96,7 @@ fn p12_a_changed_flag_on_a_full_disk_loses_nothing() {
 fn p12_an_unreadable_page_of_an_unfinished_commit_is_no_reason_to_refuse() {
     let mut fallen_back = 0;
     for nth in 0..40 {
-        let disk = FaultDisk::new(1);
-        let ledger = with_a_last_grant(&disk, 10);
-        disk.set_plan(Fault::on(Operation::Sync).with(Failure::Sync));
-        assert!(ledger.claim(&claim("unanswered")).unwrap_err().is_unknown());
-        disk.stop();
-        drop(ledger);
-        let disk = disk.process_crash();
+        let disk = with_an_unfinished_commit(SyncMode::default());
         disk.set_plan(Fault::on(Operation::Read).after(nth).with(Failure::Io));
         // Another boot: what is in the cache is what is on disk, and the pass is for the newer commit alone.
         let clock = FakeClock::new();
