@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::claim::{Doubt, FencingToken, Standing, View};
 use crate::engine::codec::{self, Meta};
 use crate::engine::core::Core;
-use crate::engine::event::{ApprovalLine, ApprovalWhat, Body, Told, ToldWhat};
+use crate::engine::event::{AdoptedEvent, ApprovalLine, ApprovalWhat, Body, Entry, Event, Told, ToldWhat};
 use crate::engine::history::{self, Chain};
 use crate::engine::index::KeyDigest;
 use crate::engine::request::Work;
@@ -148,6 +148,27 @@ pub struct Listed {
     pub next: Option<Key>,
 }
 
+/// Who took a file over that its anchor did not vouch for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Adoption {
+    /// The epoch that began with it.
+    pub epoch: u64,
+    /// When, as Unix time in milliseconds by the wall clock.
+    pub at_ms: u64,
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Adoption {
+    fn of(entry: &Entry) -> Option<Self> {
+        let Event::Adopted(AdoptedEvent { epoch, by, why }) = &entry.event else { return None };
+        Some(Adoption { epoch: *epoch, at_ms: entry.head.wall_ms, by: by.clone(), why: why.clone() })
+    }
+}
+
 /// Counts and times of a ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -170,6 +191,8 @@ pub struct Stats {
     pub next_sequence: u64,
     /// How often the file was adopted, plus one.
     pub epoch: u64,
+    /// Who adopted it, oldest first.
+    pub adoptions: Vec<Adoption>,
     /// The length of the file in bytes.
     pub file_bytes: u64,
     /// How far the time that ends leases is ahead of the wall clock, in milliseconds; negative: behind.
@@ -307,6 +330,7 @@ impl Ledger {
         stats.garbage_rows = pen.garbage;
         stats.next_sequence = pen.meta.next_sequence;
         stats.epoch = pen.meta.epoch;
+        stats.adoptions = pen.adoptions.iter().filter_map(Adoption::of).collect();
         stats.early_ahead_ms = ahead(now.early);
         stats.late_ahead_ms = ahead(now.late);
         drop(pen);

@@ -308,8 +308,8 @@ impl Ledger {
     /// but for `close`, which says the same again.
     ///
     /// # Errors
-    /// `Storage` where closing failed: everything acknowledged is on disk, and the next open takes
-    /// longer.
+    /// `Storage` where closing failed, or the ledger had closed itself after a failure: everything
+    /// acknowledged is on disk, and the next open takes longer. It is closed all the same.
     pub fn close(self) -> Result<u64> {
         let core = self.core();
         let living = core.own_in_progress();

@@ -98,7 +98,7 @@ pub use config::Options;
 pub use engine::expiry::Swept;
 pub use error::{Error, ErrorKind, Result};
 pub use grant::{Grant, Settlement, Ticket};
-pub use inspect::{Detail, Listed, Past, PastWhat, Stats, Verified};
+pub use inspect::{Adoption, Detail, Listed, Past, PastWhat, Stats, Verified};
 pub use key::{ArgsDigest, Downstream, Fingerprint, Key, Scope, Selection};
 pub use ledger::Ledger;
 pub use once::Grants;

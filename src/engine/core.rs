@@ -544,7 +544,7 @@ impl Core {
     }
 
     /// Closes in order: what is in line is written, the file closed, the anchor marked clean.
-    /// Calls after the first do nothing.
+    /// Calls after the first do nothing, and say what the first did.
     pub fn close(&self) -> Result<()> {
         if !self.session.is_own_process() {
             // The file is the parent's: redb would write to it, and unlock it, as it is dropped here.
@@ -581,15 +581,20 @@ impl Core {
         let swap = |from| self.status.compare_exchange(from, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let closed = if swap(OPEN) {
             self.leave_line();
-            self.finish(&mut pen)
+            let closed = self.finish(&mut pen);
+            *self.failure.lock() = closed.as_ref().err().map(|error| error.again(error.kind()));
+            closed
         } else {
             if swap(READS) {
                 let store = self.store.write().take();
                 // Nothing was written; what redb would like to note at the end has no space.
                 drop(store);
                 self.lock.lock().take();
+                *self.failure.lock() = None;
             }
-            Ok(())
+            // Of the closing before this one, or why the ledger closed itself.
+            let failed = self.failure.lock().is_some();
+            if failed { Err(self.failure()) } else { Ok(()) }
         };
         drop(pen);
         given.into_iter().chain([answers]).for_each(|answers| answers.give(self));

@@ -230,7 +230,7 @@ impl Turn<'_> {
             let needed = match &entry.event {
                 Event::Session(event) => self.keep_session(event.number)?,
                 Event::Adopted(_) => {
-                    self.write_row(0, 0, entry.event.clone())?;
+                    self.put_row(entry.clone())?;
                     true
                 }
                 Event::Cell(event) => self.keep_cell(sequence, event)?,

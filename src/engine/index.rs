@@ -1,23 +1,22 @@
 //! The state of every live key, in memory: what a check reads and a decision is made on.
 //!
 //! 256 shards by the first bits of the key, each an open-addressed table of slot numbers, and one array of
-//! slots for all, in the order in which keys came. All of it is atomics. A reader takes no lock and writes
+//! slots for all (`slots.rs`), in the order in which keys came. All of it is atomics. A reader takes no lock and writes
 //! nothing: it reads the shard's version, looks, and looks again where the version has changed (a sequence
 //! lock). Writers of one shard take turns. Tables and slots only ever grow: slots by a chunk of one size,
 //! a table by a second half beside its first. No slot moves, and nothing is left behind.
 //!
 //! Nothing here is ever evicted but outcome bodies, which lie beside the slots: no cache decides a grant.
 
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::OnceLock;
 
 use crossbeam_utils::CachePadded;
-use hashbrown::{HashMap, HashSet};
 
 use crate::engine::lines::Lines;
+use crate::engine::slots::{self, Slot, Slots, Words};
 use crate::engine::state::Record;
+use crate::engine::sync::Mutex;
 use crate::engine::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
-use crate::engine::sync::{Mutex, RwLock};
 use crate::outcome::{Outcome, SMALL_BYTES_MAX};
 
 /// A key's digest.
@@ -86,38 +85,6 @@ struct Table<'a> {
 /// A bucket is 0 where it is empty, or a slot's number plus one under a tag of the key's hash. A number of
 /// more bits takes them from the tags of its shard; tests come there early.
 const FIRST_NUMBER_BITS: u8 = if cfg!(test) { 9 } else { 25 };
-const MAX_NUMBER_BITS: u32 = 31;
-
-/// One key and its record, in two cache lines.
-#[repr(align(64))]
-struct Slot([AtomicU64; SLOT_WORDS]);
-
-const KEY_WORDS: usize = 4;
-const SLOT_WORDS: usize = KEY_WORDS + Record::WORDS;
-
-/// A live claim must fit into 160 bytes with its share of table and due queue.
-const _: () = assert!(cfg!(onceledger_shuttle) || size_of::<Slot>() == 128);
-
-/// Slots in chunks that never move. The n-th group of chunks doubles what is there.
-struct Slots {
-    groups: [OnceLock<Box<[OnceLock<Chunk>]>>; GROUPS],
-    /// Slots that some shard has: the next new one.
-    end: AtomicU32,
-}
-
-struct Chunk {
-    slots: Box<[Slot; CHUNK_SLOTS]>,
-    /// Cached bodies, by slot, with the row each was read from. Made with the first of them.
-    bodies: OnceLock<Box<[Body]>>,
-}
-
-/// A cached body and its row.
-type Body = RwLock<Option<(u64, Outcome)>>;
-
-// Few where schedules are explored: each is an object there.
-const CHUNK_BITS: u32 = if cfg!(onceledger_shuttle) { 3 } else { 9 };
-const CHUNK_SLOTS: usize = 1 << CHUNK_BITS;
-const GROUPS: usize = (MAX_NUMBER_BITS - CHUNK_BITS + 1) as usize;
 
 #[inline]
 fn shard_of(key: &KeyDigest) -> usize {
@@ -135,20 +102,6 @@ fn hash_of(key: &KeyDigest) -> u64 {
 #[inline]
 fn tag_of(word: u32, number_bits: u32) -> u32 {
     word >> number_bits << number_bits
-}
-
-#[inline]
-fn key_words(key: &KeyDigest) -> [u64; KEY_WORDS] {
-    let (words, _) = key.as_chunks::<8>();
-    std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_le_bytes(*word)))
-}
-
-fn key_of(words: [u64; KEY_WORDS]) -> KeyDigest {
-    let mut key = [0; 32];
-    for (bytes, word) in key.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-        *bytes = word.to_le_bytes();
-    }
-    key
 }
 
 impl Index {
@@ -174,7 +127,7 @@ impl Index {
             let table = self.shard(key).table();
             let bucket = table.get(hash_of(key) as usize & table.mask)?;
             let slot = self.slots.get(table.number_in(bucket)?)?;
-            Some(slot.0[0].load(Ordering::Relaxed))
+            Some(slot.touch())
         };
         std::hint::black_box(keys.filter_map(touch).fold(0, |all, word| all ^ word));
     }
@@ -193,7 +146,7 @@ impl Index {
     /// The record of a key, and its slot. Takes no lock.
     #[inline]
     pub fn look(&self, key: &KeyDigest) -> Option<(Record, SlotId)> {
-        let (words, hash) = (key_words(key), hash_of(key));
+        let (words, hash) = (slots::words_of(key), hash_of(key));
         let shard = self.shard(key);
         shard.consistent(|| {
             let (number, slot) = shard.find(&self.slots, &words, hash)?;
@@ -213,8 +166,7 @@ impl Index {
         if record.body_len as usize <= SMALL_BYTES_MAX {
             return self.lines.get(id.0, row);
         }
-        let body = self.slots.body(id.0)?.read();
-        body.as_ref().filter(|(cached, _)| *cached == row).map(|(_, body)| body.clone())
+        self.slots.body(id.0, row)
     }
 
     /// Puts a key's record in place, whatever was there.
@@ -230,7 +182,7 @@ impl Index {
         key: &KeyDigest,
         change: impl FnOnce(Option<Record>) -> Option<Record>,
     ) -> Option<(SlotId, Record)> {
-        let (shard, words, hash) = (self.shard(key), key_words(key), hash_of(key));
+        let (shard, words, hash) = (self.shard(key), slots::words_of(key), hash_of(key));
         let mut writer = shard.writer.lock();
         let found = shard.find(&self.slots, &words, hash);
         let record = change(found.map(|(_, slot)| slot.record()))?;
@@ -248,7 +200,7 @@ impl Index {
     pub fn update(&self, key: &KeyDigest, change: impl FnOnce(&mut Record)) -> bool {
         let shard = self.shard(key);
         let _writer = shard.writer.lock();
-        let Some((_, slot)) = shard.find(&self.slots, &key_words(key), hash_of(key)) else { return false };
+        let Some((_, slot)) = shard.find(&self.slots, &slots::words_of(key), hash_of(key)) else { return false };
         let mut record = slot.record();
         change(&mut record);
         shard.change(|| slot.set_record(&record));
@@ -264,31 +216,20 @@ impl Index {
         if body.as_small().is_some() {
             return self.lines.put(id.0, row, &body);
         }
-        let Some((chunk, offset)) = self.slots.chunk(id.0) else { return };
-        let bodies = chunk.bodies.get_or_init(|| chunk.slots.iter().map(|_| RwLock::new(None)).collect());
-        if let Some(place) = bodies.get(offset) {
-            *place.write() = Some((row, body));
-        }
+        self.slots.cache(id.0, row, body);
     }
 
     /// Takes a large body out, where it is still the one of this row.
     pub fn uncache(&self, id: SlotId, row: u64) {
-        if let Some(place) = self.slots.body(id.0) {
-            let mut place = place.write();
-            if place.as_ref().is_some_and(|(cached, _)| *cached == row) {
-                *place = None;
-            }
-        }
+        self.slots.uncache(id.0, |cached| cached == row);
     }
 
     /// Forgets a key.
     pub fn remove(&self, key: &KeyDigest) -> Option<Record> {
-        let (number, record) = self.shard(key).remove(&self.slots, &key_words(key), hash_of(key))?;
+        let (number, record) = self.shard(key).remove(&self.slots, &slots::words_of(key), hash_of(key))?;
         // Its body goes too, where one was cached.
         self.lines.remove(number, record.link);
-        if let Some(place) = self.slots.body(number) {
-            *place.write() = None;
-        }
+        self.slots.uncache(number, |_| true);
         Some(record)
     }
 
@@ -321,7 +262,7 @@ impl Index {
 
     /// Looks at every live key, each as it is at that moment, in no order.
     pub fn for_each(&self, mut look: impl FnMut(&KeyDigest, &Record)) {
-        for number in 0..self.slots.end.load(Ordering::Acquire) {
+        for number in 0..self.slots.end() {
             if let Some((key, record)) = self.at(SlotId(number)) {
                 look(&key, &record);
             }
@@ -389,7 +330,7 @@ impl Shard {
     }
 
     #[inline]
-    fn find<'a>(&self, slots: &'a Slots, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, &'a Slot)> {
+    fn find<'a>(&self, slots: &'a Slots, words: &Words, hash: u64) -> Option<(u32, &'a Slot)> {
         self.place(self.table(), slots, words, hash).map(|(_, number, slot)| (number, slot))
     }
 
@@ -399,7 +340,7 @@ impl Shard {
         &self,
         table: Table<'_>,
         slots: &'a Slots,
-        words: &[u64; KEY_WORDS],
+        words: &Words,
         hash: u64,
     ) -> Option<(usize, u32, &'a Slot)> {
         let tag = tag_of((hash >> 32) as u32, table.number_bits);
@@ -417,7 +358,7 @@ impl Shard {
     }
 
     /// Puts a key that is not there and its record into a slot.
-    fn enter(&self, slots: &Slots, writer: &mut Writer, words: [u64; KEY_WORDS], hash: u64, record: &Record) -> u32 {
+    fn enter(&self, slots: &Slots, writer: &mut Writer, words: Words, hash: u64, record: &Record) -> u32 {
         let number = writer.free.pop().unwrap_or_else(|| slots.take());
         let slot = slots.make(number);
         writer.live += 1;
@@ -451,7 +392,7 @@ impl Shard {
         });
     }
 
-    fn remove(&self, slots: &Slots, words: &[u64; KEY_WORDS], hash: u64) -> Option<(u32, Record)> {
+    fn remove(&self, slots: &Slots, words: &Words, hash: u64) -> Option<(u32, Record)> {
         let mut writer = self.writer.lock();
         let table = self.table();
         let (place, number, slot) = self.place(table, slots, words, hash)?;
@@ -535,153 +476,6 @@ impl Table<'_> {
     }
 }
 
-impl Slots {
-    fn new() -> Self {
-        Slots { groups: std::array::from_fn(|_| OnceLock::new()), end: AtomicU32::new(0) }
-    }
-
-    /// Where a slot is: which group, which of its chunks, where in that.
-    #[inline]
-    fn locate(number: u32) -> (usize, usize, usize) {
-        let chunk = number >> CHUNK_BITS;
-        // Chunk 0, chunk 1, chunks 2 and 3, chunks 4 to 7, and so on.
-        let group = u32::BITS - chunk.leading_zeros();
-        let first = 1 << group >> 1;
-        (group as usize, (chunk - first) as usize, number as usize % CHUNK_SLOTS)
-    }
-
-    #[inline]
-    fn chunk(&self, number: u32) -> Option<(&Chunk, usize)> {
-        let (group, chunk, offset) = Slots::locate(number);
-        Some((self.groups.get(group)?.get()?.get(chunk)?.get()?, offset))
-    }
-
-    #[inline]
-    fn get(&self, number: u32) -> Option<&Slot> {
-        let (chunk, offset) = self.chunk(number)?;
-        chunk.slots.get(offset)
-    }
-
-    /// Where a slot's large body is cached, if any of its chunk is.
-    #[inline]
-    fn body(&self, number: u32) -> Option<&Body> {
-        let (chunk, offset) = self.chunk(number)?;
-        chunk.bodies.get()?.get(offset)
-    }
-
-    /// A number that no shard has.
-    fn take(&self) -> u32 {
-        let taken = self.end.fetch_add(1, Ordering::AcqRel);
-        assert!(tag_of(taken + 1, MAX_NUMBER_BITS) == 0, "more than two billion live keys");
-        taken
-    }
-
-    /// The slot, with its chunk made where it is the first in it.
-    fn make(&self, number: u32) -> &Slot {
-        let (group, chunk, offset) = Slots::locate(number);
-        let chunks = 1_usize << group.saturating_sub(1);
-        // In range: there are groups for all numbers, and each has so many chunks.
-        let group = self.groups[group].get_or_init(|| (0..chunks).map(|_| OnceLock::new()).collect());
-        &group[chunk].get_or_init(Chunk::new).slots[offset]
-    }
-}
-
-impl Chunk {
-    fn new() -> Self {
-        let slots: Box<[Slot]> = (0..CHUNK_SLOTS).map(|_| Slot::new()).collect();
-        match slots.try_into() {
-            Ok(slots) => Chunk { slots, bodies: OnceLock::new() },
-            Err(_) => unreachable!("so many slots were made"),
-        }
-    }
-}
-
-impl Slot {
-    fn new() -> Self {
-        let slot = Slot(std::array::from_fn(|_| AtomicU64::new(0)));
-        slot.free();
-        slot
-    }
-
-    #[inline]
-    fn load<const N: usize>(&self, first: usize) -> [u64; N] {
-        std::array::from_fn(|at| self.0.get(first + at).map_or(0, |word| word.load(Ordering::Relaxed)))
-    }
-
-    fn store(&self, first: usize, words: &[u64]) {
-        for (place, word) in self.0.iter().skip(first).zip(words) {
-            // Whoever sees the last word, which says that the slot is in use, sees its key.
-            place.store(*word, Ordering::Release);
-        }
-    }
-
-    #[inline]
-    fn key(&self) -> [u64; KEY_WORDS] {
-        self.load(0)
-    }
-
-    fn digest(&self) -> KeyDigest {
-        key_of(self.key())
-    }
-
-    /// Word by word: an array of them would be written to memory first.
-    #[inline]
-    fn has_key(&self, key: &[u64; KEY_WORDS]) -> bool {
-        self.0.iter().zip(key).fold(0, |other, (word, key)| other | word.load(Ordering::Relaxed) ^ key) == 0
-    }
-
-    #[inline]
-    fn record(&self) -> Record {
-        Record::from_words(self.load(KEY_WORDS))
-    }
-
-    fn set(&self, key: [u64; KEY_WORDS], record: &Record) {
-        self.store(0, &key);
-        self.set_record(record);
-    }
-
-    fn set_record(&self, record: &Record) {
-        self.store(KEY_WORDS, &record.to_words());
-    }
-
-    /// A slot whose last word says nothing is free.
-    fn free(&self) {
-        self.store(SLOT_WORDS - 1, &[Record::NOTHING]);
-    }
-
-    fn is_used(&self) -> bool {
-        self.0.last().is_some_and(|word| word.load(Ordering::Acquire) != Record::NOTHING)
-    }
-}
-
-/// Keys are digests and tokens are counters: their own bits serve as the hash.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct OwnBits(u64);
-
-impl Hasher for OwnBits {
-    fn write(&mut self, bytes: &[u8]) {
-        if let Some(first) = bytes.first_chunk::<8>() {
-            self.0 = u64::from_le_bytes(*first);
-        }
-    }
-
-    fn write_usize(&mut self, _length: usize) {}
-
-    fn write_u64(&mut self, number: u64) {
-        // The golden ratio spreads consecutive tokens over all bits.
-        self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-type Bits = BuildHasherDefault<OwnBits>;
-pub(crate) type DigestSet = HashSet<KeyDigest, Bits>;
-pub(crate) type DigestMap<V> = HashMap<KeyDigest, V, Bits>;
-pub(crate) type TokenMap<V> = HashMap<u64, V, Bits>;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -762,22 +556,6 @@ mod tests {
                 assert_eq!(index.get(&key(number + 5000)), None);
             }
         }
-    }
-
-    #[test]
-    fn slots_of_all_numbers_have_a_place_of_their_own() {
-        let mut expected = (0, 0, 0);
-        for number in 0..200_000 {
-            assert_eq!(Slots::locate(number), expected, "slot {number}");
-            let (group, chunk, offset) = expected;
-            let chunks = 1 << usize::saturating_sub(group, 1);
-            expected = match (offset + 1 == CHUNK_SLOTS, chunk + 1 == chunks) {
-                (false, _) => (group, chunk, offset + 1),
-                (true, false) => (group, chunk + 1, 0),
-                (true, true) => (group + 1, 0, 0),
-            };
-        }
-        assert_eq!(Slots::locate((1 << MAX_NUMBER_BITS) - 1).0, GROUPS - 1);
     }
 
     #[test]

@@ -342,7 +342,8 @@ impl Opening {
         let mut turn = Turn::alone(&core, &mut pen, now);
         if let How::Adopt { by, why } = how {
             let event = AdoptedEvent { epoch: turn.pen.meta.epoch, by: by.to_owned(), why: why.to_owned() };
-            turn.write_row(0, 0, Event::Adopted(event))?;
+            let (_, entry) = turn.write_row(0, 0, Event::Adopted(event))?;
+            turn.pen.adoptions.push(entry);
         }
         let dead = settle_sessions(&mut turn)?;
         turn.finish(stamp)?;

@@ -102,6 +102,9 @@ fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, ent
     if let Event::Session(event) = &entry.event {
         pen.sessions.insert(event.number, SessionRow { event: event.clone(), open: 0 });
     }
+    if let Event::Adopted(_) = &entry.event {
+        pen.adoptions.push(entry.clone());
+    }
     side.replay(sequence, &entry.event);
     let Some(key) = entry.event.key() else { return };
     let applied = index.apply(key, |record| replay::apply(record, sequence, entry));

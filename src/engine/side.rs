@@ -8,7 +8,8 @@ use crate::engine::core::Core;
 use crate::engine::event::{
     ApprovalEvent, ApprovalLine, ApprovalWhat, Body, CellEvent, DecisionRule, Event, FOREVER, Place,
 };
-use crate::engine::index::{DigestMap, KeyDigest, TokenMap};
+use crate::engine::index::KeyDigest;
+use crate::engine::maps::{DigestMap, TokenMap};
 use crate::engine::replay;
 use crate::engine::request::{ClaimWork, Prepared, Reply};
 use crate::engine::state::Record;

@@ -96,13 +96,19 @@ impl<'a> Turn<'a> {
         let new = if cfg!(onceledger_canary = "reuse_a_token") { sequence & !15 } else { sequence };
         let token = if token == NEW_TOKEN { new } else { token };
         let head = Head { token, prev, late_ms: self.now.late_up, wall_ms: self.now.wall };
-        let row = self.pen.batch.append(sequence, |out| codec::seal_event(out, sequence, &head, &event))?;
+        self.put_row(Entry { head, event })
+    }
+
+    /// Puts a row at the end of the log as it is: one that stood further in front keeps its times.
+    pub fn put_row(&mut self, entry: Entry) -> Result<(u64, Entry)> {
+        let sequence = self.pen.meta.next_sequence;
+        let row = self.pen.batch.append(sequence, |out| codec::seal_event(out, sequence, &entry.head, &entry.event))?;
         let digest = codec::row_digest(sequence, row);
         self.pen.meta.next_sequence =
             sequence.checked_add(1).ok_or_else(|| Error::damaged("the log has no numbers left"))?;
         self.pen.meta.count += 1;
         self.pen.meta.digest = self.pen.meta.digest.wrapping_add(digest);
-        Ok((sequence, Entry { head, event }))
+        Ok((sequence, entry))
     }
 
     /// Takes the oldest row out of the log, with what it added to the digest.

@@ -11,9 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::engine::codec::{Anchor, AnchorState, Meta};
 use crate::engine::core::Core;
-use crate::engine::event::SessionEvent;
+use crate::engine::event::{Entry, SessionEvent};
 use crate::engine::expiry::Due;
-use crate::engine::index::{DigestMap, DigestSet, KeyDigest, SlotId, TokenMap};
+use crate::engine::index::{KeyDigest, SlotId};
+use crate::engine::maps::{DigestMap, DigestSet, TokenMap};
 use crate::engine::request::{Answered, Reply, Request, Work};
 use crate::engine::side::{self, SideBatch};
 use crate::engine::state::{Record, Stored};
@@ -36,6 +37,8 @@ pub(crate) struct Pen {
     /// Claims in progress or uncertain.
     pub open: TokenMap<KeyDigest>,
     pub sessions: BTreeMap<u64, SessionRow>,
+    /// The rows of the file's adoptions, oldest first.
+    pub adoptions: Vec<Entry>,
     /// This process's session in the log; 0 before its first grant.
     pub own: u64,
     pub due: Due,
@@ -69,6 +72,7 @@ impl Pen {
             meta,
             open: TokenMap::default(),
             sessions: BTreeMap::new(),
+            adoptions: Vec::new(),
             own: 0,
             due: Due::default(),
             garbage: 0,

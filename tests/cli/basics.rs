@@ -491,6 +491,11 @@ fn adopt_takes_over_a_file_without_its_anchor() {
     place.run("a", "", EFFECT).code(69).says("onceledger adopt");
     let line = place.once(&["adopt", "--ledger", "l.redb", "--by", "ana", "--why", "moved", "--json"]).code(0).json();
     assert_eq!(line["epoch"], 2);
+    let stats = place.once(&["stats", "--ledger", "l.redb", "--json"]).code(0).json();
+    let adoption = &stats["adoptions"][0];
+    assert_eq!((&adoption["epoch"], &adoption["by"], &adoption["why"]), (&2.into(), &"ana".into(), &"moved".into()));
+    let table = place.once(&["stats", "--ledger", "l.redb"]).code(0);
+    assert!(String::from_utf8_lossy(&table.out).contains("by ana: moved"), "{table:?}");
     place.run("a", "", EFFECT).code(0).says("repeat");
     assert_eq!(place.effects(), 0);
 }

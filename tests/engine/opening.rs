@@ -161,7 +161,11 @@ fn p12_an_older_copy_is_refused_and_an_adopted_one_gives_out_no_token_twice() {
         assert!(token.get() > last.get() + (1 << 31), "{token} after {last}");
         ledger.close().unwrap();
         let ledger = older.open();
-        assert_eq!(ledger.stats().unwrap().epoch, 2);
+        let stats = ledger.stats().unwrap();
+        assert_eq!(stats.epoch, 2);
+        let told: Vec<_> =
+            stats.adoptions.iter().map(|adoption| (adoption.epoch, &*adoption.by, &*adoption.why)).collect();
+        assert_eq!(told, [(2, "ana", "the newer one is lost")]);
         ledger.verify().unwrap();
         ledger.close().unwrap();
         // The one that was replaced is of the old epoch now.

@@ -127,9 +127,28 @@ fn a_close_that_fails_says_so_and_loses_nothing() {
     let ledger = place.create();
     let _ = grant(&ledger, &claim("k")).complete("x").unwrap();
     place.faults().set_plan(Fault::on(Operation::Write).path(".anchor.new").always());
-    assert!(ledger.close().is_err());
+    let first = ledger.clone().close().unwrap_err();
+    let second = ledger.close().unwrap_err();
+    assert_eq!(first.to_string(), second.to_string(), "the second close says what the first did");
     place.faults().set_plan(no_faults());
     assert_eq!(refused(&place.open(), &claim("k")), "done");
+}
+
+/// P13: closing a ledger that has closed itself after a failure is not told as a closing in order.
+#[test]
+fn p13_a_close_after_a_failure_says_what_failed() {
+    let place = Place::fault();
+    let ledger = place.create();
+    place.faults().set_plan(Fault::on(Operation::Sync).path("/ledger").always());
+    assert!(ledger.claim(&claim("k")).is_err());
+    place.faults().set_plan(no_faults());
+    for _ in 0..2 {
+        let error = ledger.clone().close().unwrap_err();
+        assert!(error.is_storage(), "{error:?}");
+    }
+    let again = place.open();
+    again.clone().close().unwrap();
+    again.close().unwrap();
 }
 
 /// A disk that is full refuses claims and serves what is stored, once reopened.

@@ -1,6 +1,6 @@
 //! The commands that look and change nothing: `show`, `list`, `history`, `stats`, `key`.
 
-use onceledger::{Detail, Ledger, Options, Past, Standing, Stats};
+use onceledger::{Adoption, Detail, Ledger, Options, Past, Standing, Stats};
 use serde::Serialize;
 
 use crate::args::{KeyCommandArgs, KeyedArgs, LedgerArgs, ListArgs, PlainArgs};
@@ -165,6 +165,22 @@ pub fn history(args: &KeyedArgs) -> Result<i32, Failure> {
     Ok(DONE)
 }
 
+/// Who adopted the file.
+#[derive(Debug, Serialize)]
+struct AdoptionLine {
+    epoch: u64,
+    at_ms: u64,
+    by: String,
+    why: String,
+}
+
+impl AdoptionLine {
+    fn new(adoption: &Adoption) -> Self {
+        let Adoption { epoch, at_ms, by, why, .. } = adoption;
+        AdoptionLine { epoch: *epoch, at_ms: *at_ms, by: by.clone(), why: why.clone() }
+    }
+}
+
 /// What `stats` prints.
 #[derive(Debug, Serialize)]
 struct StatsLine {
@@ -177,6 +193,7 @@ struct StatsLine {
     garbage_rows: u64,
     next_sequence: u64,
     epoch: u64,
+    adoptions: Vec<AdoptionLine>,
     file_bytes: u64,
     early_ahead_ms: i64,
     late_ahead_ms: i64,
@@ -194,6 +211,7 @@ impl StatsLine {
             garbage_rows: stats.garbage_rows,
             next_sequence: stats.next_sequence,
             epoch: stats.epoch,
+            adoptions: stats.adoptions.iter().map(AdoptionLine::new).collect(),
             file_bytes: stats.file_bytes,
             early_ahead_ms: stats.early_ahead_ms,
             late_ahead_ms: stats.late_ahead_ms,
@@ -215,7 +233,12 @@ impl StatsLine {
             ("lease time ahead of the wall", format!("{} ms", self.early_ahead_ms)),
             ("retention time ahead of the wall", format!("{} ms", self.late_ahead_ms)),
         ];
-        rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect()
+        let adopted = self.adoptions.iter().map(|adoption| {
+            let AdoptionLine { epoch, at_ms, by, why } = adoption;
+            (format!("epoch {epoch}"), format!("adopted at {} by {by}: {why}", output::time(*at_ms)))
+        });
+        let rows = rows.into_iter().map(|(name, value)| (name.to_owned(), value));
+        rows.chain(adopted).map(|(name, value)| vec![name, value]).collect()
     }
 }
 
