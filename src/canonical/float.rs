@@ -26,13 +26,9 @@ fn even_of_two(float: f64, shortest: &str, reads_back: impl Fn(&str) -> bool) ->
     if lowest_bit(float) != last_place - 1 {
         return None;
     }
-    // Every digit: no f64 has more than 767.
+    // Every digit: no f64 has more than 767. Such a bit makes one digit more than the shortest has, a 5.
     let exact = format!("{float:.800e}");
-    let halfway = exact.split_once('e')?.0.trim_end_matches('0');
-    let below = halfway.strip_suffix('5')?;
-    if halfway.len() != mantissa.len() + if places == 0 { 2 } else { 1 } {
-        return None;
-    }
+    let below = exact.split_once('e')?.0.trim_end_matches('0').strip_suffix('5')?;
     let last = mantissa.bytes().next_back()?;
     let is_below = below.strip_suffix('.').unwrap_or(below) == mantissa;
     let even = match last {
@@ -78,6 +74,8 @@ mod tests {
         // Even already.
         assert_eq!(taken(QUARTER, "1.4249539237812062e15"), None);
         assert_eq!(taken(THREE_QUARTERS, "1.4249539237812068e15"), None);
+        // The other ends in a zero: it would be shorter.
+        assert_eq!(taken(1_424_953_923_781_209.5, "1.424953923781209e15"), None);
         // Not halfway between any two.
         assert_eq!(taken(1_424_953_923_781_206.5, "1.4249539237812065e15"), None);
         assert_eq!(taken(0.1, "1e-1"), None);
