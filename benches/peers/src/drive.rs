@@ -67,16 +67,26 @@ pub fn fill<P: AsyncPeer>(peer: &P, numbers: Range<u64>, outcome: &'static str) 
     })
 }
 
-/// The same with 64 in flight, watched: the longest step in which nothing was answered and the process burned
-/// CPU time. A writer that waits for the disk burns none; one that grows its index does.
-pub fn fill_watched<P: AsyncPeer>(peer: &P, numbers: Range<u64>, outcome: &'static str) -> Result<Duration> {
+/// The same with 64 in flight, watched: of each of `places` equal parts of the numbers, the longest step in which
+/// nothing was answered and the process burned CPU time. A writer that waits for the disk burns none; one that
+/// grows its index does.
+pub fn fill_watched<P: AsyncPeer>(
+    peer: &P,
+    numbers: Range<u64>,
+    outcome: &'static str,
+    places: usize,
+) -> Result<Vec<Duration>> {
     let next = AtomicU64::new(numbers.start);
-    let watch = Mutex::new((Instant::now(), process_cpu(), Duration::ZERO));
-    let answered = || -> Result<()> {
+    let watch = Mutex::new((Instant::now(), process_cpu(), vec![Duration::ZERO; places]));
+    let part = (numbers.end - numbers.start).div_ceil(places as u64).max(1);
+    let answered = |number: u64| -> Result<()> {
         let mut watch = watch.lock().map_err(|_| "a caller panicked")?;
         let (now, cpu) = (Instant::now(), process_cpu());
         let step = (now - watch.0).min(cpu.saturating_sub(watch.1));
-        *watch = (now, cpu, watch.2.max(step));
+        (watch.0, watch.1) = (now, cpu);
+        if let Some(longest) = watch.2.get_mut(((number - numbers.start) / part) as usize) {
+            *longest = step.max(*longest);
+        }
         Ok(())
     };
     let answered = &answered;
@@ -87,9 +97,9 @@ pub fn fill_watched<P: AsyncPeer>(peer: &P, numbers: Range<u64>, outcome: &'stat
                 return Ok(());
             }
             let grant = peer.claim_async(P::key(number)).await?.granted()?;
-            answered()?;
+            answered(number)?;
             peer.settle_async(grant, outcome).await?;
-            answered()?;
+            answered(number)?;
         }
     })?;
     Ok(watch.into_inner().map_err(|_| "a caller panicked")?.2)

@@ -33,6 +33,8 @@ const EXPIRY: (&str, &str) = ("p99 of claims while 1 million expire, as claims b
 const EXPIRY_AT_LEAST: f64 = 0.5;
 const EXPIRY_WAITING: usize = 16;
 const MEMORY_ROUNDS: usize = 3;
+/// Parts of the keys that steps are told of.
+const PLACES: usize = 1_000;
 
 /// The names of every row here: work and peer.
 pub fn names() -> [(&'static str, &'static str); 5] {
@@ -87,7 +89,8 @@ fn pair(
     rows.into_iter().flatten().collect()
 }
 
-/// Bytes a claim and the longest step in milliseconds, of each round.
+/// Bytes a claim of each round, and the longest step in milliseconds that every round had at the same place:
+/// keys are the same in each, so a table that grows does so there, and what else takes a processor does not.
 fn memory(options: &Options) -> Result<(Vec<f64>, Vec<f64>)> {
     // A round takes a minute, and the bytes are the same in each.
     let rounds = if options.divide == 1 { options.rounds.min(MEMORY_ROUNDS) } else { 1 };
@@ -96,11 +99,26 @@ fn memory(options: &Options) -> Result<(Vec<f64>, Vec<f64>)> {
         let dir = TempDir::with_prefix_in("memory-", &options.dir)?;
         let (mut child, line) = spawn("memory", dir.path(), options.scaled(MILLION))?;
         child.wait()?;
-        let (a, b) = line.trim().split_once(' ').ok_or_else(|| format!("the child said {line:?}"))?;
-        bytes.push(a.parse()?);
-        steps.push(b.parse()?);
+        let mut said = line.split_whitespace().map(str::parse::<f64>);
+        bytes.push(said.next().ok_or_else(|| format!("the child said {line:?}"))??);
+        steps.push(said.collect::<std::result::Result<Vec<_>, _>>()?);
     }
-    Ok((bytes, steps))
+    let longest = longest_of(&recurring(&steps));
+    eprintln!("  longest steps by round {:?} ms", steps.iter().map(|round| longest_of(round)).collect::<Vec<_>>());
+    Ok((bytes, vec![longest]))
+}
+
+fn longest_of(steps: &[f64]) -> f64 {
+    steps.iter().copied().fold(0.0, f64::max)
+}
+
+/// What every round had at a place, or beside it: a batch may end on the other side of a border.
+fn recurring(rounds: &[Vec<f64>]) -> Vec<f64> {
+    let near = |round: &[f64], place: usize| {
+        longest_of(round.get(place.saturating_sub(1)..(place + 2).min(round.len())).unwrap_or_default())
+    };
+    let places = rounds.first().map_or(0, Vec::len);
+    (0..places).map(|place| rounds.iter().map(|round| near(round, place)).fold(f64::INFINITY, f64::min)).collect()
 }
 
 /// Seconds to open after a clean close and after a kill, of each round.
@@ -182,17 +200,18 @@ pub fn child(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     }
 }
 
-/// Fills, and says bytes a claim at the peak, and the longest step in milliseconds.
+/// Fills, and says bytes a claim at the peak, and the longest step at each place in milliseconds.
 fn grow(dir: &Path, count: u64) -> Result<()> {
     // The page cache of the file has a fixed size, whatever lives: it is kept small, and filled before.
     let subject = TheSubject::create_lean(dir)?;
     let first = 1 << 32;
-    drive::fill_watched(&subject, first..first + WARM_UP, "")?;
+    drive::fill(&subject, first..first + WARM_UP, "")?;
     let before = system::memory("VmRSS")?;
-    let longest = drive::fill_watched(&subject, 0..count, "")?;
+    let steps = drive::fill_watched(&subject, 0..count, "", PLACES)?;
     let peak = system::memory("VmHWM")?;
     let bytes = peak.saturating_sub(before) as f64 / count as f64;
-    say(&format!("{bytes} {}", longest.as_secs_f64() * 1e3))
+    let steps: Vec<String> = steps.iter().map(|step| (step.as_secs_f64() * 1e3).to_string()).collect();
+    say(&format!("{bytes} {}", steps.join(" ")))
 }
 
 /// Leaves claims done and one in progress, says so, and waits to be killed.
