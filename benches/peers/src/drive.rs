@@ -162,7 +162,7 @@ where
     thread::scope(|scope| {
         let run = &run;
         let handles: Vec<_> = (0..EXECUTORS).map(|executor| scope.spawn(move || run(executor))).collect();
-        handles.into_iter().map(join).collect()
+        handles.into_iter().try_for_each(join)
     })
 }
 
@@ -191,7 +191,7 @@ pub fn checks<P: Peer>(
     let chunks = &chunks;
     let one = move |reader: usize| -> Result<f64> {
         let mut source = peer.reader()?;
-        let rate = rate(clock, window, |round| {
+        rate(clock, window, |round| {
             let chunk = chunks[(round + reader * chunks.len() / readers) % chunks.len()];
             let tally = source.check(chunk)?;
             if tally.done != done_of_chunk {
@@ -199,8 +199,7 @@ pub fn checks<P: Peer>(
             }
             std::hint::black_box(tally);
             Ok(chunk.len())
-        });
-        rate
+        })
     };
     thread::scope(|scope| {
         let handles: Vec<_> = (0..readers).map(|reader| scope.spawn(move || one(reader))).collect();
@@ -238,7 +237,7 @@ pub fn while_writing<P: Peer, T>(peer: &P, writers: usize, measure: impl FnOnce(
         let handles: Vec<_> = (0..writers).map(|_| scope.spawn(write)).collect();
         let measured = measure();
         stop.store(true, Ordering::Relaxed);
-        handles.into_iter().map(join).collect::<Result<()>>()?;
+        handles.into_iter().try_for_each(join)?;
         measured
     })
 }
