@@ -19,10 +19,7 @@ const REPLAYED: u64 = 512;
 type Effects = Runtime<SqliteStore>;
 
 fn tasks() -> Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(drive::EXECUTORS)
-        .enable_all()
-        .build()?)
+    Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(drive::EXECUTORS).enable_all().build()?)
 }
 
 /// Runs `step` again and again on each of `count` tasks. Steps a second.
@@ -48,9 +45,7 @@ where
                 Ok::<u64, onceledger_peers::Error>(steps)
             }
         };
-        let handles: Vec<_> = (0..count as u64)
-            .map(|task| tokio::spawn(one(task)))
-            .collect();
+        let handles: Vec<_> = (0..count as u64).map(|task| tokio::spawn(one(task))).collect();
         let mut steps = 0;
         for handle in handles {
             steps += handle.await??;
@@ -63,11 +58,7 @@ where
 /// One effect through agent-effects: without input, which is kinder to it, and without retries.
 async fn effect(effects: &Effects, number: u64) -> Result<()> {
     let run = |_| async { Ok::<String, EffectFailure>(OUTCOME.to_owned()) };
-    match effects
-        .effect("refund", format!("ord_{number}"))
-        .run(run)
-        .await?
-    {
+    match effects.effect("refund", format!("ord_{number}")).run(run).await? {
         EffectOutcome::Committed(outcome) if outcome == OUTCOME => Ok(()),
         other => Err(format!("an effect ended as {other:?}").into()),
     }
@@ -92,9 +83,7 @@ impl Store {
         F: Future<Output = Result<()>> + Send,
     {
         let effects = self.effects.clone();
-        rate(&self.tasks, count, window, move |number| {
-            step(effects.clone(), number)
-        })
+        rate(&self.tasks, count, window, move |number| step(effects.clone(), number))
     }
 }
 
@@ -102,21 +91,13 @@ fn store(bench: &Bench) -> Result<Store> {
     let dir = TempDir::with_prefix_in("effects-", bench.dir())?;
     let tasks = tasks()?;
     let effects = Runtime::new(tasks.block_on(SqliteStore::open(dir.path().join("effects.db")))?);
-    Ok(Store {
-        effects,
-        tasks,
-        _dir: dir,
-    })
+    Ok(Store { effects, tasks, _dir: dir })
 }
 
 /// First runs through agent-effects.
 pub fn effects_first<const TASKS: usize>(bench: &mut Bench) -> Result<Measure> {
     let (store, window) = (store(bench)?, bench.window());
-    Ok(Box::new(move || {
-        store.rate(TASKS, window, |effects, _| async move {
-            effect(&effects, work::fresh()).await
-        })
-    }))
+    Ok(Box::new(move || store.rate(TASKS, window, |effects, _| async move { effect(&effects, work::fresh()).await })))
 }
 
 /// Replays through agent-effects.
@@ -129,9 +110,7 @@ pub fn effects_replay<const TASKS: usize>(bench: &mut Bench) -> Result<Measure> 
         Ok::<(), onceledger_peers::Error>(())
     })?;
     Ok(Box::new(move || {
-        store.rate(TASKS, window, |effects, step| async move {
-            effect(&effects, step % REPLAYED).await
-        })
+        store.rate(TASKS, window, |effects, step| async move { effect(&effects, step % REPLAYED).await })
     }))
 }
 
@@ -144,11 +123,7 @@ pub fn ours_first<P: AsyncPeer, const TASKS: usize>(bench: &mut Bench) -> Result
         rate(&tasks, TASKS, window, move |_| {
             let kept = Arc::clone(&kept);
             async move {
-                let grant = kept
-                    .store
-                    .claim_async(P::key(work::fresh()))
-                    .await?
-                    .granted()?;
+                let grant = kept.store.claim_async(P::key(work::fresh())).await?.granted()?;
                 kept.store.settle_async(grant, OUTCOME).await
             }
         })

@@ -18,48 +18,28 @@ const GROUPS: &[Group] = &[
         work: "first runs, 128 tasks",
         unit: "runs/s",
         ours: ours_first::<TheSubject, 128>,
-        peers: &[Against {
-            peer: PEER,
-            at_least: Some(50.0),
-            in_quick: true,
-            theirs: effects_first::<128>,
-        }],
+        peers: &[Against { peer: PEER, at_least: Some(50.0), in_quick: true, theirs: effects_first::<128> }],
     },
     Group {
         stage: 2,
         work: "replays, 128 tasks",
         unit: "replays/s",
         ours: ours_replay::<TheSubject, 128>,
-        peers: &[Against {
-            peer: PEER,
-            at_least: Some(50.0),
-            in_quick: true,
-            theirs: effects_replay::<128>,
-        }],
+        peers: &[Against { peer: PEER, at_least: Some(50.0), in_quick: true, theirs: effects_replay::<128> }],
     },
     Group {
         stage: 3,
         work: "first runs, 1 task",
         unit: "runs/s",
         ours: ours_first::<TheSubject, 1>,
-        peers: &[Against {
-            peer: PEER,
-            at_least: None,
-            in_quick: true,
-            theirs: effects_first::<1>,
-        }],
+        peers: &[Against { peer: PEER, at_least: None, in_quick: true, theirs: effects_first::<1> }],
     },
     Group {
         stage: 4,
         work: "replays, 1 task",
         unit: "replays/s",
         ours: ours_replay::<TheSubject, 1>,
-        peers: &[Against {
-            peer: PEER,
-            at_least: None,
-            in_quick: true,
-            theirs: effects_replay::<1>,
-        }],
+        peers: &[Against { peer: PEER, at_least: None, in_quick: true, theirs: effects_replay::<1> }],
     },
 ];
 
@@ -69,17 +49,11 @@ fn main() -> Result<()> {
         return Ok(());
     };
     if options.list {
-        GROUPS
-            .iter()
-            .for_each(|group| println!("{} | {PEER}", group.work));
+        GROUPS.iter().for_each(|group| println!("{} | {PEER}", group.work));
         return Ok(());
     }
     system::refuse_memory_disk(&options.dir)?;
     let mut bench = Bench::new(options);
     let rows = contest::run(&mut bench, GROUPS);
-    if bench.options.json {
-        table::print_json(&rows)
-    } else {
-        table::print_text(&rows)
-    }
+    if bench.options.json { table::print_json(&rows) } else { table::print_text(&rows) }
 }

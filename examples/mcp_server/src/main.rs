@@ -121,7 +121,12 @@ async fn demo() -> Result<(), Box<dyn Error>> {
         }
         let result = client.peer().call_tool(request).await?;
         let body = result.structured_content.unwrap_or_default();
-        println!("{tool:<8} {:<7} {:<13} {}", key.unwrap_or("-"), body["status"].as_str().unwrap_or("?"), body["result"]);
+        println!(
+            "{tool:<8} {:<7} {:<13} {}",
+            key.unwrap_or("-"),
+            body["status"].as_str().unwrap_or("?"),
+            body["result"]
+        );
         if body["status"] != expected {
             return Err(format!("{tool} answered {} instead of {expected}", body["status"]).into());
         }
