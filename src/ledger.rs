@@ -311,10 +311,7 @@ impl Ledger {
     /// `Storage` where closing failed, or the ledger had closed itself after a failure: everything
     /// acknowledged is on disk, and the next open takes longer. It is closed all the same.
     pub fn close(self) -> Result<u64> {
-        let core = self.core();
-        let living = core.own_in_progress();
-        core.close()?;
-        Ok(living)
+        self.core().close()
     }
 }
 

@@ -51,7 +51,10 @@ pub(crate) struct Core {
     store: RwLock<Option<Arc<Store>>>,
     lock: Mutex<Option<Arc<HeldLock>>>,
     status: AtomicU8,
+    /// Why the ledger only reads, or closed itself.
     failure: Mutex<Option<Error>>,
+    /// What the closing came to: the claims that were in progress, or what failed. Every closing after it says the same.
+    ended: Mutex<Option<Result<u64>>>,
     /// This process's session in the log; 0 before its first grant. For readers.
     own: AtomicU64,
     pub sessions: RwLock<BTreeMap<u64, SessionView>>,
@@ -132,6 +135,7 @@ impl Core {
             lock: Mutex::new(Some(lock)),
             status: OPEN.into(),
             failure: Mutex::new(None),
+            ended: Mutex::new(None),
             sessions: RwLock::new(sessions),
             cache: Mutex::default(),
             keeper: Keeper::default(),
@@ -221,13 +225,15 @@ impl Core {
         }
     }
 
-    /// Lets go of redb and the file lock after a storage failure.
+    /// Lets go of redb and the file lock after a storage failure. A ledger that is closed has done so.
     pub fn let_go(&self, error: &Error) {
         let mut failure = self.failure.lock();
-        if failure.is_none() {
-            *failure = Some(error.again(error.kind()));
+        let failed = |status| matches!(status, OPEN | READS).then_some(FAILED);
+        match self.status.fetch_update(Ordering::AcqRel, Ordering::Acquire, failed) {
+            Ok(_) => *failure = Some(error.again(error.kind())),
+            Err(CLOSED) => return,
+            Err(_) => {}
         }
-        self.status.store(FAILED, Ordering::Release);
         drop(failure);
         self.line.close();
         // The store holds the lock too, until its last reader has gone.
@@ -543,15 +549,15 @@ impl Core {
         }
     }
 
-    /// Closes in order: what is in line is written, the file closed, the anchor marked clean.
-    /// Calls after the first do nothing, and say what the first did.
-    pub fn close(&self) -> Result<()> {
+    /// Closes in order: what is in line is written, the file closed, the anchor marked clean. Says how many
+    /// claims of this process are in progress. Calls after the first do nothing, and say the same.
+    pub fn close(&self) -> Result<u64> {
         if !self.session.is_own_process() {
             // The file is the parent's: redb would write to it, and unlock it, as it is dropped here.
             if let Some(mut store) = self.store.try_write() {
                 std::mem::forget(store.take());
             }
-            return self.session.check_process();
+            return self.session.check_process().map(|()| 0);
         }
         self.stop_keeper();
         self.line.close();
@@ -578,30 +584,37 @@ impl Core {
         for request in pen.drain_waiting() {
             answers.push(request, Err(closing()));
         }
-        let swap = |from| self.status.compare_exchange(from, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        let closed = if swap(OPEN) {
-            self.leave_line();
-            let closed = self.finish(&mut pen);
-            *self.failure.lock() = closed.as_ref().err().map(|error| error.again(error.kind()));
-            closed
-        } else {
-            if swap(READS) {
-                let store = self.store.write().take();
-                // Nothing was written; what redb would like to note at the end has no space.
-                drop(store);
-                self.lock.lock().take();
-                *self.failure.lock() = None;
-            }
-            // Of the closing before this one, or why the ledger closed itself.
-            let failed = self.failure.lock().is_some();
-            if failed { Err(self.failure()) } else { Ok(()) }
+        let ended = match self.ended.lock().get_or_insert_with(|| self.end(&pen)) {
+            Ok(living) => Ok(*living),
+            Err(error) => Err(error.again(ErrorKind::Storage)),
         };
         drop(pen);
         given.into_iter().chain([answers]).for_each(|answers| answers.give(self));
-        closed
+        ended
     }
 
-    fn finish(&self, pen: &mut Pen) -> Result<()> {
+    /// The end of the closing, once nobody is in line any more.
+    fn end(&self, pen: &Pen) -> Result<u64> {
+        let swap = |from| self.status.compare_exchange(from, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let living = self.own_in_progress(pen);
+        if swap(OPEN) {
+            self.leave_line();
+            // A panic of the disk is a closing that failed.
+            let finished = catch_unwind(AssertUnwindSafe(|| self.finish(pen)));
+            self.lock.lock().take();
+            finished.unwrap_or_else(|panic| Err(writer::panicked(&*panic)))?;
+        } else if swap(READS) {
+            // Nothing was written; what redb would like to note at the end has no space.
+            let store = self.store.write().take();
+            drop(store);
+            self.lock.lock().take();
+        } else {
+            return Err(self.failure());
+        }
+        Ok(living)
+    }
+
+    fn finish(&self, pen: &Pen) -> Result<()> {
         let own_open = pen.sessions.get(&pen.own).map_or(0, |row| row.open);
         let in_progress = own_open > 0 && self.has_own_in_progress(pen);
         let store = self.store.write().take();
@@ -615,7 +628,6 @@ impl Core {
         if closed.is_ok() && !in_progress {
             closed = self.session.end();
         }
-        self.lock.lock().take();
         closed
     }
 
@@ -630,8 +642,7 @@ impl Core {
     }
 
     /// How many claims are in progress under this process's session.
-    pub fn own_in_progress(&self) -> u64 {
-        let pen = self.line.pen();
+    fn own_in_progress(&self, pen: &Pen) -> u64 {
         let records = pen.open.values().filter_map(|key| self.index.get(key));
         records.filter(|record| record.link == pen.own && record.standing == StoredStanding::InProgress).count() as u64
     }

@@ -13,14 +13,12 @@ use std::sync::OnceLock;
 use crossbeam_utils::CachePadded;
 
 use crate::engine::lines::Lines;
+pub(crate) use crate::engine::slots::KeyDigest;
 use crate::engine::slots::{self, Slot, Slots, Words};
 use crate::engine::state::Record;
 use crate::engine::sync::Mutex;
 use crate::engine::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use crate::outcome::{Outcome, SMALL_BYTES_MAX};
-
-/// A key's digest.
-pub(crate) type KeyDigest = [u8; 32];
 
 // Schedules are explored on few shards: the sequence lock is what matters there.
 const SHARD_BITS: u32 = if cfg!(onceledger_shuttle) { 2 } else { 8 };

@@ -134,7 +134,10 @@ impl Core {
 
     /// Writes the anchor where commits have left it behind for a second.
     fn refresh_anchor(&self, pen: &mut Pen) -> Result<()> {
-        self.check_open()?;
+        if self.check_open().is_err() {
+            // Closed while the pen was waited for, which is no failure.
+            return Ok(());
+        }
         let now_ms = self.times.boot_ms();
         let fresh = now_ms.saturating_sub(pen.anchored_ms) < writer::ANCHOR_EVERY_MS && now_ms >= pen.anchored_ms;
         if fresh || pen.meta.next_sequence == pen.anchored.next_sequence {

@@ -4,7 +4,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::engine::index::KeyDigest;
+use crate::engine::slots::KeyDigest;
 
 /// Keys are digests and tokens are counters: their own bits serve as the hash.
 #[derive(Clone, Copy, Default)]

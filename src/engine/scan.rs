@@ -39,6 +39,11 @@ pub(crate) fn scan(store: &Store, meta: Meta, index: &Index, side: &mut Side, th
             }
         }
     });
+    // One that was written again stands behind those after it.
+    pen.adoptions.sort_by_key(|entry| match &entry.event {
+        Event::Adopted(event) => event.epoch,
+        _ => 0,
+    });
     pen.garbage = count.saturating_sub(rows + loose + side.rows());
     side.approvals.values().for_each(|record| pen.due.approval_of(&record.event));
     pen.due.settle_order(store.first_body()?);

@@ -5,11 +5,13 @@
 
 use std::sync::OnceLock;
 
-use crate::engine::index::KeyDigest;
 use crate::engine::state::Record;
 use crate::engine::sync::RwLock;
 use crate::engine::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::outcome::Outcome;
+
+/// A key's digest.
+pub(crate) type KeyDigest = [u8; 32];
 
 /// Numbers have at most so many bits: a bucket of the index holds one plus one, and a bit of tag.
 const MAX_NUMBER_BITS: u32 = 31;
@@ -18,7 +20,7 @@ const MAX_NUMBER_BITS: u32 = 31;
 #[repr(align(64))]
 pub(crate) struct Slot([AtomicU64; SLOT_WORDS]);
 
-/// A key's digest.
+/// A key's digest, in words.
 pub(crate) type Words = [u64; KEY_WORDS];
 
 const KEY_WORDS: usize = 4;
@@ -54,6 +56,7 @@ pub(crate) fn words_of(key: &KeyDigest) -> Words {
     std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_le_bytes(*word)))
 }
 
+#[inline]
 fn key_of(words: Words) -> KeyDigest {
     let mut key = [0; 32];
     for (bytes, word) in key.as_chunks_mut::<8>().0.iter_mut().zip(words) {

@@ -10,6 +10,7 @@
 
 mod basic;
 mod clock;
+mod close_says;
 mod closing;
 mod drops;
 mod errors;

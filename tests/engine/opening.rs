@@ -175,6 +175,30 @@ fn p12_an_older_copy_is_refused_and_an_adopted_one_gives_out_no_token_twice() {
     }
 }
 
+/// Who adopted the file is told oldest first, also where a sweep has written only the older row again.
+#[test]
+fn adoptions_are_told_in_their_order_with_their_times_whatever_a_sweep_moved() {
+    let place = Place::fault();
+    place.create().close().unwrap();
+    let adopt = |by| place.options().disk(place.stranger_disk()).adopt(&place.path, by, "the anchor was lost").unwrap();
+    let ledger = adopt("one");
+    for n in 0..2500 {
+        let short = claim(format!("{n}")).keep(SECOND).remember(SECOND);
+        let _ = grant(&ledger, &short).complete("x").unwrap();
+    }
+    ledger.close().unwrap();
+    let ledger = adopt("two");
+    place.clock.advance(HOUR);
+    let told = ledger.stats().unwrap().adoptions;
+    assert_eq!(told.iter().map(|adoption| &*adoption.by).collect::<Vec<_>>(), ["one", "two"]);
+    for _ in 0..2 {
+        assert!(ledger.sweep(100_000).unwrap().rows > 0);
+    }
+    assert_eq!(ledger.stats().unwrap().adoptions, told);
+    ledger.close().unwrap();
+    assert_eq!(place.open().stats().unwrap().adoptions, told);
+}
+
 /// P12: the same number of rows, other rows: the anchor of a clean file vouches for count and digest.
 #[test]
 fn p12_a_forked_copy_with_as_many_rows_is_refused() {

@@ -120,37 +120,6 @@ fn p1_no_grant_without_a_durable_session() {
     }
 }
 
-/// A close that fails says so; what was acknowledged is there.
-#[test]
-fn a_close_that_fails_says_so_and_loses_nothing() {
-    let place = Place::fault();
-    let ledger = place.create();
-    let _ = grant(&ledger, &claim("k")).complete("x").unwrap();
-    place.faults().set_plan(Fault::on(Operation::Write).path(".anchor.new").always());
-    let first = ledger.clone().close().unwrap_err();
-    let second = ledger.close().unwrap_err();
-    assert_eq!(first.to_string(), second.to_string(), "the second close says what the first did");
-    place.faults().set_plan(no_faults());
-    assert_eq!(refused(&place.open(), &claim("k")), "done");
-}
-
-/// P13: closing a ledger that has closed itself after a failure is not told as a closing in order.
-#[test]
-fn p13_a_close_after_a_failure_says_what_failed() {
-    let place = Place::fault();
-    let ledger = place.create();
-    place.faults().set_plan(Fault::on(Operation::Sync).path("/ledger").always());
-    assert!(ledger.claim(&claim("k")).is_err());
-    place.faults().set_plan(no_faults());
-    for _ in 0..2 {
-        let error = ledger.clone().close().unwrap_err();
-        assert!(error.is_storage(), "{error:?}");
-    }
-    let again = place.open();
-    again.clone().close().unwrap();
-    again.close().unwrap();
-}
-
 /// A disk that is full refuses claims and serves what is stored, once reopened.
 #[test]
 fn a_full_disk_refuses_claims_and_serves_repeats() {

@@ -89,8 +89,8 @@ fn pair(
     rows.into_iter().flatten().collect()
 }
 
-/// Bytes a claim of each round, and the longest step in milliseconds that every round had at the same place:
-/// keys are the same in each, so a table that grows does so there, and what else takes a processor does not.
+/// Bytes a claim of each round, and the longest step in milliseconds that every round had near the same place:
+/// keys are the same in each, so a table that grows does so there.
 fn memory(options: &Options) -> Result<(Vec<f64>, Vec<f64>)> {
     // A round takes a minute, and the bytes are the same in each.
     let rounds = if options.divide == 1 { options.rounds.min(MEMORY_ROUNDS) } else { 1 };
@@ -112,10 +112,11 @@ fn longest_of(steps: &[f64]) -> f64 {
     steps.iter().copied().fold(0.0, f64::max)
 }
 
-/// What every round had at a place, or beside it: a batch may end on the other side of a border.
+/// What every round had at a place, or near it: batches differ from round to round.
 fn recurring(rounds: &[Vec<f64>]) -> Vec<f64> {
+    const NEAR: usize = 3;
     let near = |round: &[f64], place: usize| {
-        longest_of(round.get(place.saturating_sub(1)..(place + 2).min(round.len())).unwrap_or_default())
+        longest_of(round.get(place.saturating_sub(NEAR)..(place + NEAR + 1).min(round.len())).unwrap_or_default())
     };
     let places = rounds.first().map_or(0, Vec::len);
     (0..places).map(|place| rounds.iter().map(|round| near(round, place)).fold(f64::INFINITY, f64::min)).collect()
@@ -205,7 +206,7 @@ fn grow(dir: &Path, count: u64) -> Result<()> {
     // The page cache of the file has a fixed size, whatever lives: it is kept small, and filled before.
     let subject = TheSubject::create_lean(dir)?;
     let first = 1 << 32;
-    drive::fill(&subject, first..first + WARM_UP, "")?;
+    drive::fill_watched(&subject, first..first + WARM_UP, "", 1)?;
     let before = system::memory("VmRSS")?;
     let steps = drive::fill_watched(&subject, 0..count, "", PLACES)?;
     let peak = system::memory("VmHWM")?;

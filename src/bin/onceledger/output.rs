@@ -173,10 +173,11 @@ pub fn object(value: &impl Serialize) -> Result<(), Failure> {
     bytes(format!("{text}\n").as_bytes())
 }
 
-/// Closes a ledger at the end of a command. What was done is on disk by then: a failure is no failure of that.
+/// Closes a ledger at the end of a command. What was told as recorded is on disk by then, also where the ledger has
+/// closed itself since.
 pub fn close(ledger: onceledger::Ledger) {
     if let Err(error) = ledger.close() {
-        note(&format!("everything is recorded, but closing failed: {error}"));
+        note(&format!("closing failed: {error}. What was told as recorded is on disk"));
     }
 }
 
@@ -209,7 +210,15 @@ pub fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Resu
 
 /// Text without control characters: what is stored must not steer a terminal.
 pub fn printable(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+    text.chars().flat_map(|c| if is_unseen(c) { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// Whether a character moves, hides or turns around what stands beside it in place of being seen: controls, and
+/// Unicode's format characters and separators of lines.
+fn is_unseen(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// A time for people, in UTC.
@@ -291,6 +300,14 @@ mod tests {
         ] {
             assert_eq!(time(ms), text);
         }
+    }
+
+    #[test]
+    fn what_moves_or_hides_other_text_is_escaped() {
+        for unseen in ['\u{1b}', '\n', '\u{9b}', '\u{202e}', '\u{2028}', '\u{200b}', '\u{feff}', '\u{e0041}'] {
+            assert_eq!(printable(&format!("a{unseen}b")), format!("a{}b", unseen.escape_default()));
+        }
+        assert_eq!(printable("für 79 €, 済み"), "für 79 €, 済み");
     }
 
     #[test]
