@@ -543,9 +543,15 @@ impl Core {
 
     /// Does what the threads do, once and on this thread.
     pub fn tick(&self) {
-        self.keep();
-        if !self.options.threads {
-            self.write_line();
+        let ticked = catch_unwind(AssertUnwindSafe(|| {
+            self.keep();
+            if !self.options.threads {
+                self.write_line();
+            }
+        }));
+        if let Err(panic) = ticked {
+            // As in a thread of the ledger's own.
+            self.fail(self.line.pen(), &writer::panicked(&*panic));
         }
     }
 
@@ -598,9 +604,11 @@ impl Core {
         let swap = |from| self.status.compare_exchange(from, CLOSED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let living = self.own_in_progress(pen);
         if swap(OPEN) {
-            self.leave_line();
             // A panic of the disk is a closing that failed.
-            let finished = catch_unwind(AssertUnwindSafe(|| self.finish(pen)));
+            let finished = catch_unwind(AssertUnwindSafe(|| {
+                self.leave_line();
+                self.finish(pen)
+            }));
             self.lock.lock().take();
             finished.unwrap_or_else(|panic| Err(writer::panicked(&*panic)))?;
         } else if swap(READS) {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 use onceledger::testkit::{Clock, Failure, FakeClock, Fault, Operation, Plan, Reading};
 use onceledger::{Error, ErrorKind, Ledger, Settlement};
@@ -162,6 +162,30 @@ fn a_tick_beside_a_close_is_no_failure() {
         assert_eq!(said(ledger.clone().close()), Ok(0), "at reading {reading}");
         assert_eq!(ledger.check(&key("k")).unwrap_err().kind(), ErrorKind::Closed);
     }
+}
+
+/// A clock that panics in a tick closes the ledger, as it does in a thread of the ledger's own.
+#[test]
+fn p13_a_panic_in_a_tick_closes_the_ledger() {
+    let place = Place::memory();
+    let panics = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let panics = Arc::clone(&panics);
+        move || assert!(!panics.load(Ordering::SeqCst), "the clock panics")
+    };
+    let clock = HookClock(place.clock.clone(), Arc::new(hook));
+    let ledger = place.options().clock(Arc::new(clock)).create(&place.path).unwrap();
+    let mut claiming = Box::pin(ledger.claim_async(&claim("k")));
+    assert!(poll(claiming.as_mut(), Waker::noop()).is_pending());
+    panics.store(true, Ordering::SeqCst);
+    ledger.tick();
+    let Poll::Ready(Err(error)) = poll(claiming.as_mut(), Waker::noop()) else { panic!("whoever waited hears of it") };
+    assert!(error.is_storage(), "{error:?}");
+    panics.store(false, Ordering::SeqCst);
+    assert!(ledger.claim(&claim("z")).unwrap_err().is_storage());
+    let (_, words) = said(ledger.close()).unwrap_err();
+    assert!(words.contains("the clock panics"), "{words}");
+    assert_eq!(standing(&place.open(), "k"), "vacant");
 }
 
 /// Many close at once, some beside a failure: all hear the same.
