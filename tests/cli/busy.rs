@@ -48,6 +48,35 @@ fn a_file_held_when_the_program_ends_loses_no_outcome_the_holder_records_it() {
     assert_eq!(place.effects(), 1);
 }
 
+/// A resend that was not applied says nothing of the attempt before it: whoever runs it is not told that the key is free.
+#[test]
+fn a_resend_that_was_not_applied_is_told_as_uncertain_also_while_the_file_is_held() {
+    let place = Place::with_ledger();
+    let options = "--lock-wait 20ms --not-applied 6 --recovery resend=1h --json";
+    let run = |part: &str, script: &str, code: i32, standing: &str| {
+        let running = place.stopped_at("after-exit", part, options, script);
+        let held = Ledger::open(place.path("l.redb")).unwrap();
+        place.go_on();
+        let line = running.finish().code(code).json();
+        assert_eq!((&line["left"], &line["standing"]), (&true.into(), &standing.into()), "{part}: {line}");
+        let detail = held.show(&key(part)).unwrap().unwrap();
+        assert_eq!(detail.view.standing().name(), standing, "{part}");
+        held.close().unwrap();
+    };
+    // Again after a release: a fresh attempt.
+    run("free", "exit 6", 6, "vacant");
+    run("free", "exit 6", 6, "vacant");
+    // Again after a doubt: a resend, and so is the one after that.
+    run("doubt", "exit 7", 76, "uncertain");
+    run("doubt", "exit 6", 76, "uncertain");
+    run("doubt", "exit 6", 76, "uncertain");
+    // Decided as not done: fresh again.
+    let token = place.show("doubt")["token"].to_string();
+    let decide = ["--not-done", "--by", "ana", "--why", "looked", "--token", &token, "--key", "job", "--key", "doubt"];
+    place.once(&[&["resolve", "--ledger", "l.redb"][..], &decide].concat()).code(0);
+    run("doubt", "exit 6", 6, "vacant");
+}
+
 #[test]
 fn a_holder_that_stays_open_learns_of_a_left_outcome_by_itself() {
     let place = Place::with_ledger();
