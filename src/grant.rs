@@ -26,6 +26,7 @@ pub struct Grant {
     key: Key,
     token: u64,
     attempt: u32,
+    resumed: bool,
     /// Cleared once the grant was settled or turned into a ticket.
     live: bool,
 }
@@ -146,7 +147,8 @@ impl Grant {
         core.session.hold(granted.token);
         // After: an opening that comes later than this look finds the token living.
         let open = core.check_open();
-        let grant = Grant { core, key, token: granted.token, attempt: granted.attempt, live: true };
+        let Granted { token, attempt, resumed, .. } = granted;
+        let grant = Grant { core, key, token, attempt, resumed, live: true };
         let Err(error) = open else { return Ok(grant) };
         grant.give_back();
         // Where storage failed since, the grant is on disk.
@@ -158,7 +160,8 @@ impl Grant {
     pub(crate) fn give_back(mut self) {
         self.live = false;
         self.core.session.let_go(self.token);
-        let granted = Granted { key: *self.key.digest(), token: self.token, attempt: self.attempt };
+        let Grant { token, attempt, resumed, .. } = self;
+        let granted = Granted { key: *self.key.digest(), token, attempt, resumed };
         self.core.give_back(Ok(Reply::Granted(granted)));
     }
 
@@ -276,6 +279,7 @@ impl Grant {
             key: self.key.clone(),
             token: self.token,
             attempt: self.attempt,
+            resumed: self.resumed,
             outcome_bytes_max: self.core.options.outcome_bytes_max,
         }
     }
@@ -338,6 +342,7 @@ pub struct Ticket {
     key: Key,
     token: u64,
     attempt: u32,
+    resumed: bool,
     outcome_bytes_max: usize,
 }
 
@@ -355,6 +360,12 @@ impl Ticket {
     /// How many times the key was granted.
     pub fn attempt(&self) -> u32 {
         self.attempt
+    }
+
+    /// Whether this is a resend: it goes on for an earlier attempt of which nobody knows. Where it ends as not
+    /// applied, the claim is uncertain as it was, and the key not free.
+    pub fn is_resend(&self) -> bool {
+        self.resumed
     }
 
     /// The key to hand to the provider.

@@ -330,7 +330,7 @@ impl Ledger {
         stats.garbage_rows = pen.garbage;
         stats.next_sequence = pen.meta.next_sequence;
         stats.epoch = pen.meta.epoch;
-        stats.adoptions = pen.adoptions.iter().filter_map(Adoption::of).collect();
+        stats.adoptions = pen.adoptions.values().filter_map(Adoption::of).collect();
         stats.early_ahead_ms = ahead(now.early);
         stats.late_ahead_ms = ahead(now.late);
         drop(pen);

@@ -28,7 +28,7 @@ export LLVM_PROFILE_FILE="$target/profiles/%m-%p.profraw"
 # Without optimisations a branch is counted where it stands.
 export CARGO_PROFILE_DEV_OPT_LEVEL=0
 # shellcheck disable=SC2086
-cargo +nightly test --all-features $tests --no-run 2> "$target/built"
+cargo +nightly test --all-features $tests --no-run 2> "$target/built" || { cat "$target/built" >&2; exit 1; }
 # shellcheck disable=SC2086
 cargo +nightly test --all-features $tests
 "$profdata" merge -sparse "$target"/profiles/*.profraw -o "$target/profile"

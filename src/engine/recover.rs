@@ -343,7 +343,7 @@ impl Opening {
         if let How::Adopt { by, why } = how {
             let event = AdoptedEvent { epoch: turn.pen.meta.epoch, by: by.to_owned(), why: why.to_owned() };
             let (_, entry) = turn.write_row(0, 0, Event::Adopted(event))?;
-            turn.pen.adoptions.push(entry);
+            turn.pen.adoptions.insert(turn.pen.meta.epoch, entry);
         }
         let dead = settle_sessions(&mut turn)?;
         turn.finish(stamp)?;

@@ -105,6 +105,8 @@ pub(crate) struct Granted {
     pub key: KeyDigest,
     pub token: u64,
     pub attempt: u32,
+    /// Whether it goes on for an attempt that is in doubt.
+    pub resumed: bool,
 }
 
 /// A member of a transaction that stands in its way.

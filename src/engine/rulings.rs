@@ -264,7 +264,7 @@ impl Turn<'_> {
             (None, Some(old)) if plan.resumed => self.pass_on(old.token, granted.token)?,
             (None, _) => {}
         }
-        Ok(Granted { key: work.key, token: granted.token, attempt: plan.attempt })
+        Ok(Granted { key: work.key, token: granted.token, attempt: plan.attempt, resumed: plan.resumed })
     }
 
     /// Makes the session durable before its first grant: file, directory, and a row of the log.

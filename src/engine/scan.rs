@@ -39,11 +39,6 @@ pub(crate) fn scan(store: &Store, meta: Meta, index: &Index, side: &mut Side, th
             }
         }
     });
-    // One that was written again stands behind those after it.
-    pen.adoptions.sort_by_key(|entry| match &entry.event {
-        Event::Adopted(event) => event.epoch,
-        _ => 0,
-    });
     pen.garbage = count.saturating_sub(rows + loose + side.rows());
     side.approvals.values().for_each(|record| pen.due.approval_of(&record.event));
     pen.due.settle_order(store.first_body()?);
@@ -107,8 +102,8 @@ fn replay_into(pen: &mut Pen, index: &Index, side: &mut Side, sequence: u64, ent
     if let Event::Session(event) = &entry.event {
         pen.sessions.insert(event.number, SessionRow { event: event.clone(), open: 0 });
     }
-    if let Event::Adopted(_) = &entry.event {
-        pen.adoptions.push(entry.clone());
+    if let Event::Adopted(event) = &entry.event {
+        pen.adoptions.insert(event.epoch, entry.clone());
     }
     side.replay(sequence, &entry.event);
     let Some(key) = entry.event.key() else { return };

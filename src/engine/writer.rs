@@ -37,8 +37,8 @@ pub(crate) struct Pen {
     /// Claims in progress or uncertain.
     pub open: TokenMap<KeyDigest>,
     pub sessions: BTreeMap<u64, SessionRow>,
-    /// The rows of the file's adoptions, oldest first.
-    pub adoptions: Vec<Entry>,
+    /// The rows of the file's adoptions, by the epoch that began with each.
+    pub adoptions: BTreeMap<u64, Entry>,
     /// This process's session in the log; 0 before its first grant.
     pub own: u64,
     pub due: Due,
@@ -72,7 +72,7 @@ impl Pen {
             meta,
             open: TokenMap::default(),
             sessions: BTreeMap::new(),
-            adoptions: Vec::new(),
+            adoptions: BTreeMap::new(),
             own: 0,
             due: Due::default(),
             garbage: 0,

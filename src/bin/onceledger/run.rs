@@ -7,8 +7,8 @@
 use std::time::{Duration, Instant};
 
 use onceledger::{
-    Claim, Claimed, Conflict, Detail, ErrorKind, Grant, InProgress, Key, Ledger, Options, Past, PastWhat, Settled,
-    Settlement, Standing, Stored, Ticket, Uncertain, View, Watch,
+    Claim, Claimed, Conflict, Detail, ErrorKind, InProgress, Key, Ledger, Options, Past, PastWhat, Settled, Settlement,
+    Standing, Stored, Ticket, Uncertain, View, Watch,
 };
 use serde::Serialize;
 
@@ -44,9 +44,7 @@ struct RunLine {
 
 /// How a claim went.
 enum Asked {
-    /// `resend`: it goes on for an attempt that nobody has decided, and which is in doubt again where this one
-    /// was not applied.
-    Granted { ticket: Ticket, resend: bool },
+    Granted(Ticket),
     /// Nothing to run; this is the exit code.
     Answered(i32),
 }
@@ -63,13 +61,13 @@ pub fn run(args: &RunArgs) -> Result<i32, Failure> {
     let signals = Signals::start().map_err(|error| Failure::io("taking over signals", &error))?;
     match ask(args, &claim, &signals)? {
         Asked::Answered(code) => Ok(code),
-        Asked::Granted { ticket, resend } => {
+        Asked::Granted(ticket) => {
             pause::at("after-close");
             let ran = program::run(&args.program, &ticket, &signals, args.ledger.json)?;
             match ran {
-                Ran::Ended(ended) => settle(args, &ticket, resend, ended),
+                Ran::Ended(ended) => settle(args, &ticket, ended),
                 Ran::NotStarted { why, not_found } => {
-                    let now = give_back(args, &ticket, resend, &why)?;
+                    let now = give_back(args, &ticket, &why)?;
                     let code = if not_found { exit::NOT_FOUND } else { exit::NOT_STARTED };
                     let key = ticket.key();
                     let message = match now {
@@ -79,7 +77,7 @@ pub fn run(args: &RunArgs) -> Result<i32, Failure> {
                     Err(Failure { code, kind: "not_started", message })
                 }
                 Ran::Stopped => {
-                    give_back(args, &ticket, resend, "stopped by a signal before the program began")?;
+                    give_back(args, &ticket, "stopped by a signal before the program began")?;
                     signals.die_of_noted();
                     Ok(exit::NOT_STARTED)
                 }
@@ -135,15 +133,13 @@ fn ask(args: &RunArgs, claim: &Claim, signals: &Signals) -> Result<Asked, Failur
         let claimed = ledger.claim(claim)?;
         if let Claimed::Granted(grant) = claimed {
             pause::at("after-claim");
-            // Where it cannot be read, the closing fails too, and nothing is run.
-            let resend = is_resend(&ledger, &grant).unwrap_or(false);
             let ticket = grant.into_ticket();
             if let Err(error) = ledger.close() {
                 // Storage that fails now would fail again when there is an outcome to record.
                 let left = ticket.leave(Settlement::not_applied("the ledger could not be closed after the claim"));
                 return Err(left.err().unwrap_or(error).into());
             }
-            return Ok(Asked::Granted { ticket, resend });
+            return Ok(Asked::Granted(ticket));
         }
         signals.idle();
         match (claimed, until) {
@@ -160,18 +156,6 @@ fn ask(args: &RunArgs, claim: &Claim, signals: &Signals) -> Result<Asked, Failur
             }
         }
     }
-}
-
-/// Whether the attempt before this one was left without an end that frees the key.
-fn is_resend(ledger: &Ledger, grant: &Grant) -> onceledger::Result<bool> {
-    use PastWhat::{Granted, Released, Renewed, ResolvedNotDone, Uncertain};
-    if grant.attempt() == 1 {
-        return Ok(false);
-    }
-    let history = ledger.history(grant.key())?;
-    let before = history.iter().take_while(|past| past.token != grant.token()).map(|past| past.what);
-    let last = before.filter(|what| matches!(what, Granted | Renewed | Released | Uncertain | ResolvedNotDone)).last();
-    Ok(!matches!(last, Some(Released | ResolvedNotDone)))
 }
 
 /// Waits until the holder's session has news, its lease is over, or the wait is. The ledger is
@@ -305,13 +289,13 @@ fn close(ledger: Ledger) {
 }
 
 /// Records a claim whose program never ran, and says what its key is now.
-fn give_back(args: &RunArgs, ticket: &Ticket, resend: bool, why: &str) -> Result<Standing, Failure> {
+fn give_back(args: &RunArgs, ticket: &Ticket, why: &str) -> Result<Standing, Failure> {
     let settlement = Settlement::not_applied(why);
     let left = ticket.leave(settlement.clone());
     let ledger = match options(&args.ledger).open(&args.ledger.path) {
         Ok(ledger) => ledger,
         Err(error) if error.kind() == ErrorKind::Locked && left.is_ok() => {
-            return Ok(if resend { Standing::Uncertain } else { Standing::Vacant });
+            return Ok(if ticket.is_resend() { Standing::Uncertain } else { Standing::Vacant });
         }
         Err(error) => return Err(error.into()),
     };
@@ -336,11 +320,11 @@ enum Means {
 }
 
 impl Means {
-    fn of(args: &RunArgs, resend: bool, code: Option<i32>) -> Self {
+    fn of(args: &RunArgs, ticket: &Ticket, code: Option<i32>) -> Self {
         match code {
             Some(0) => Means::Done,
             Some(code) if args.final_codes.contains(&code) => Means::Final,
-            Some(code) if args.not_applied.contains(&code) && resend => Means::Resent,
+            Some(code) if args.not_applied.contains(&code) && ticket.is_resend() => Means::Resent,
             Some(code) if args.not_applied.contains(&code) => Means::NotApplied,
             Some(_) | None => Means::Unknown,
         }
@@ -376,8 +360,8 @@ impl Means {
 }
 
 /// Records how the program ended, first in the session file, then in the ledger.
-fn settle(args: &RunArgs, ticket: &Ticket, resend: bool, ended: Ended) -> Result<i32, Failure> {
-    let means = Means::of(args, resend, ended.code);
+fn settle(args: &RunArgs, ticket: &Ticket, ended: Ended) -> Result<i32, Failure> {
+    let means = Means::of(args, ticket, ended.code);
     let settlement = means.settlement(&ended);
     let left = ticket.leave(settlement.clone());
     pause::at("after-leave");
